@@ -1,0 +1,59 @@
+# Two commands are enough: `make train` trains a policy, `make test` checks everything.
+# Each sets up what it needs in $(VENV) first, once, and again when the pins change.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV ?= .venv
+PY := $(VENV)/bin/python
+INPUTS := setup.cfg pyproject.toml constraints.txt scripts/install.sh
+TRAIN_EXTRAS := box2d,hydra,mujoco,tensorboard,video
+
+# Extra words for the commands, e.g. `make train ARGS="env=LunarLanderContinuous-v3"`.
+ARGS ?=
+
+.PHONY: help train test lint bench clean
+
+help:
+	@echo "make train   set up $(VENV) and train SAC on Pendulum-v1 into runs/; ARGS=\"key=value ...\" overrides"
+	@echo "make test    set up $(VENV) with the development tools; ruff, mypy, pytest with doctests"
+	@echo "make lint    the part of make test that runs in seconds: ruff, mypy"
+	@echo "make bench   set up $(VENV) with the peers; speed of SAC beside them, into benchmarks/results/"
+	@echo "make clean   remove caches and builds; keeps runs/ and $(VENV)"
+	@echo
+	@echo "PYTHON=python3.12 chooses the interpreter, VENV=path the environment's place."
+	@echo "pip's own settings (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, ...) are honoured, also for a CPU or CUDA torch."
+
+# A stamp lives inside the environment, so that removing the environment removes it, and is
+# written last, so that a set-up cut off half way is taken up again.
+$(VENV)/.installed-train: $(INPUTS)
+	VENV="$(VENV)" scripts/install.sh "$(TRAIN_EXTRAS)"
+	touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed-train
+	VENV="$(VENV)" scripts/install.sh "$(TRAIN_EXTRAS),dev"
+	touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed-train
+	VENV="$(VENV)" scripts/install.sh "$(TRAIN_EXTRAS),bench"
+	touch $@
+
+train: $(VENV)/.installed-train
+	$(PY) scripts/train_sac.py $(ARGS)
+
+lint: $(VENV)/.installed-test
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+test: lint
+	$(PY) -m pytest $(ARGS)
+
+bench: $(VENV)/.installed-bench
+	$(PY) benchmarks/sac.py $(ARGS)
+
+clean:
+	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* htmlcov
+	find . -name __pycache__ -type d -not -path "./$(VENV)/*" -not -path "./.venv*" -not -path "./runs/*" -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""ElegantRL's ideas as TorchRL components."""
