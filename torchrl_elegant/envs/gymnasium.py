@@ -1,0 +1,187 @@
+"""Many Gymnasium environments as one TorchRL environment, stepped in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
+from torchrl.envs import EnvBase
+
+from torchrl_elegant.envs.simulators import Simulators
+from torchrl_elegant.envs.spaces import DiscreteActions
+
+#: A key of a TensorDict and the live array behind it.
+Arrays = Mapping[str | tuple[str, ...], np.ndarray]
+
+
+def sub_seeds(seed: int, count: int) -> list[int]:
+    """One independent seed per sub environment, the same for every backend.
+
+    >>> sub_seeds(0, 2)
+    [2968811710, 3677149159]
+    """
+    return np.random.SeedSequence(seed).generate_state(count).tolist()
+
+
+class GymnasiumEnv(EnvBase):
+    """Steps `len(factories)` Gymnasium environments in a loop and writes one TensorDict.
+
+    It differs from a `SerialEnv` over `GymEnv` in cost (one TensorDict per step, whatever the
+    number of environments) and in what it delivers: float32 observations, one-hot discrete
+    observations, bounded actions in [-1, 1], and `step_count` and `episode_reward` without a
+    transform. The observation at `done` is the true final one; a reset serves exactly the sub
+    environments asked for, so no row ever joins two episodes.
+
+    Collectors in a hurry use `step_numpy` and `reset_numpy`, which work on live arrays.
+
+    Args:
+        factories: callables that each return a `gymnasium.Env`; all must have the same spaces.
+        batched: `"batched"` gives batch size `[len(factories)]`, `"single"` gives `[]` and
+            takes one factory.
+        seeds: one seed per sub environment, used at its next reset.
+        device: where TensorDicts are delivered; the simulators stay in host memory.
+        discrete_actions: how the policy writes discrete actions.
+
+    >>> from functools import partial
+    >>> env = GymnasiumEnv(factories=[partial(gymnasium.make, "CartPole-v1")] * 2, seeds=[1, 2])
+    >>> env.rollout(3)["next", "step_count"].squeeze(-1).tolist()
+    [[1, 2, 3], [1, 2, 3]]
+    """
+
+    def __init__(
+        self,
+        *,
+        factories: Sequence[Callable[[], gymnasium.Env]],
+        batched: Literal["batched", "single"] = "batched",
+        seeds: Sequence[int] | None = None,
+        device: torch.device | str | None = None,
+        discrete_actions: DiscreteActions = "one_hot",
+    ) -> None:
+        _validate(factories, batched, seeds, discrete_actions)
+        batch_size = [len(factories)] if batched == "batched" else []
+        super().__init__(device=device, batch_size=batch_size)
+        self.is_closed = False
+        self._simulators = Simulators(
+            factories=factories,
+            seeds=seeds or [None] * len(factories),
+            discrete_actions=discrete_actions,
+        )
+        self._num_envs = len(factories)
+        self.env_name = self._simulators.name
+        codec = self._simulators.codec
+        self.action_low, self.action_high = codec.low, codec.high
+        view = (lambda array: array) if self.batch_size else (lambda array: array[0])
+        #: Live arrays in the shape of the environment's tensors, overwritten by every step.
+        self.root_arrays: Arrays = {k: view(a) for k, a in self._simulators.root.items()}
+        self.next_arrays: Arrays = {k: view(a) for k, a in self._simulators.next.items()}
+        self._root_tensors = {k: torch.from_numpy(a) for k, a in self.root_arrays.items()}
+        self._next_tensors = {k: torch.from_numpy(a) for k, a in self.next_arrays.items()}
+        self._make_specs(codec.spec)
+
+    @property
+    def num_envs(self) -> int:
+        return self._num_envs
+
+    @property
+    def simulator_keys(self) -> list[str | tuple[str, ...]]:
+        """The observations of the simulator, without `step_count` and `episode_reward`."""
+        return [leaf.key for leaf in self._simulators.leaves]
+
+    def _make_specs(self, action_spec: TensorSpec) -> None:
+        def batch(spec: TensorSpec) -> TensorSpec:
+            return spec.expand(*self.batch_size, *spec.shape)
+
+        def composite(**specs: TensorSpec) -> Composite:
+            made = Composite(specs, shape=self.batch_size)
+            return made if self.device is None else made.to(self.device)
+
+        largest = torch.iinfo(torch.int64).max
+        observation = Composite(
+            step_count=batch(Bounded(0, largest, (1,), dtype=torch.int64)),
+            episode_reward=batch(Unbounded((1,), dtype=torch.float32)),
+            shape=self.batch_size,
+        )
+        for leaf in self._simulators.leaves:
+            observation[leaf.key] = batch(leaf.spec)
+        flag = batch(Categorical(2, shape=(1,), dtype=torch.bool))
+        self.observation_spec = observation if self.device is None else observation.to(self.device)
+        self.action_spec = composite(action=batch(action_spec))
+        self.reward_spec = composite(reward=batch(Unbounded((1,), dtype=torch.float32)))
+        self.done_spec = composite(
+            done=flag.clone(), terminated=flag.clone(), truncated=flag.clone()
+        )
+
+    def step_numpy(self, action: np.ndarray, rows: Sequence[int] | None = None) -> bool:
+        """Steps the sub environments (of `rows`, or all) and fills `next_arrays`.
+
+        Returns whether any of them is done: the caller then calls `reset_numpy(done_rows())`,
+        after it has copied the final values.
+        """
+        return self._simulators.step(action if self.batch_size else action[None], rows)
+
+    def reset_numpy(self, rows: Iterable[int] | None = None, **kwargs: Any) -> None:
+        """Resets the sub environments of `rows` (or all) and fills their part of `root_arrays`."""
+        self._simulators.reset(rows, **kwargs)
+
+    def done_rows(self) -> list[int]:
+        """The sub environments whose last step ended an episode."""
+        return self._simulators.done_rows()
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        rows = self._rows(tensordict.get("_step", None))
+        self.step_numpy(tensordict.get("action").detach().cpu().numpy(), rows)
+        return self._snapshot(self._next_tensors)
+
+    def _reset(
+        self, tensordict: TensorDictBase | None = None, *, seed: int | None = None, **kwargs: Any
+    ) -> TensorDictBase:
+        if seed is not None:
+            self._set_seed(seed)
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        self.reset_numpy(self._rows(mask), **kwargs)
+        return self._snapshot(self._root_tensors)
+
+    def _rows(self, mask: torch.Tensor | None) -> list[int] | None:
+        if mask is None:
+            return None
+        return mask.reshape(self.num_envs, -1).any(-1).nonzero()[:, 0].tolist()
+
+    def _snapshot(self, tensors: Mapping[str | tuple[str, ...], torch.Tensor]) -> TensorDict:
+        # The arrays are overwritten by the next step: rows handed out must own their memory.
+        copies = {key: tensor.clone() for key, tensor in tensors.items()}
+        return TensorDict(copies, batch_size=self.batch_size, device=self.device)
+
+    def _set_seed(self, seed: int | None) -> None:
+        count = self.num_envs
+        seeds = [None] * count if seed is None else sub_seeds(seed, count)
+        self._simulators.pending_seeds[:] = seeds
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        """Closes every sub environment; closing twice is harmless, whatever `raise_if_closed`."""
+        self.is_closed = True
+        self._simulators.close()
+
+
+def _validate(
+    factories: Sequence[Callable[[], gymnasium.Env]],
+    batched: str,
+    seeds: Sequence[int] | None,
+    discrete_actions: str,
+) -> None:
+    if not factories:
+        raise ValueError("`factories` must hold at least one callable, got none")
+    if batched not in ("batched", "single"):
+        raise ValueError(f"`batched` must be 'batched' or 'single', got `{batched}`")
+    if batched == "single" and len(factories) != 1:
+        raise ValueError(f"`factories` must hold one callable if single, got `{len(factories)}`")
+    if seeds is not None and len(seeds) != len(factories):
+        raise ValueError(f"`seeds` must be one per factory ({len(factories)}), got `{len(seeds)}`")
+    if discrete_actions not in ("one_hot", "categorical"):
+        raise ValueError(
+            f"`discrete_actions` must be 'one_hot' or 'categorical', got `{discrete_actions}`"
+        )

@@ -1,0 +1,244 @@
+"""Gymnasium spaces as TorchRL specs, and the conversions a step needs in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from torchrl.data import (
+    Binary,
+    Bounded,
+    Categorical,
+    MultiCategorical,
+    MultiOneHot,
+    OneHot,
+    TensorSpec,
+    Unbounded,
+)
+
+DiscreteActions = Literal["one_hot", "categorical"]
+
+#: Keys the environment writes beside the observations of the simulator.
+BOOKKEEPING_KEYS = ("step_count", "episode_reward")
+
+_RESERVED = frozenset(
+    {"action", "reward", "done", "terminated", "truncated", "next", "collector", *BOOKKEEPING_KEYS}
+)
+_TORCH_DTYPES = {
+    np.dtype(name): getattr(torch, name)
+    for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32")
+}
+
+
+class UnsupportedSpaceError(TypeError):
+    """A space that has no tensor form here; the message names the way out."""
+
+    def __init__(self, *, role: str, space: spaces.Space, env_name: str) -> None:
+        super().__init__(
+            f"the {role} space of {env_name} must be {_SUPPORTED[role]}, got `{space}`. "
+            f"The way out: convert it in a wrapper ({_WAY_OUT[role]}) and pass a callable that "
+            "returns the wrapped environment, or pass a callable that returns a TorchRL EnvBase."
+        )
+
+
+_SUPPORTED = {
+    "observation": "Box, Discrete, MultiDiscrete, MultiBinary or a Dict of these",
+    "action": "Box of floats, Discrete, MultiDiscrete or MultiBinary",
+}
+_WAY_OUT = {
+    "observation": "gymnasium.wrappers.FlattenObservation or TransformObservation",
+    "action": "gymnasium.wrappers.TransformAction",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservationLeaf:
+    """One tensor of an observation: its key and spec, and how a value is written.
+
+    `source` is the path through the simulator's dicts, empty where it returns a bare value.
+    `offsets` is None for arrays; for discrete values it is where each one-hot block begins,
+    less the smallest value of that block.
+    """
+
+    key: str | tuple[str, ...]
+    source: tuple[str, ...]
+    spec: TensorSpec
+    dtype: np.dtype
+    offsets: np.ndarray | None = None
+
+    def write(self, array: np.ndarray, row: int, observation: Any) -> None:
+        for name in self.source:
+            observation = observation[name]
+        if self.offsets is None:
+            array[row] = observation
+        else:
+            array[row] = 0
+            array[row, self.offsets + np.asarray(observation).reshape(-1)] = 1
+
+
+def observation_leaves(space: spaces.Space, *, env_name: str) -> list[ObservationLeaf]:
+    """The tensors of an observation space, `observation` for a bare one.
+
+    >>> from gymnasium.spaces import Box, Dict, Discrete
+    >>> space = Dict(arm=Dict(angle=Box(-1, 1, (2,))), room=Discrete(3))
+    >>> [(leaf.key, tuple(leaf.spec.shape)) for leaf in observation_leaves(space, env_name="toy")]
+    [(('arm', 'angle'), (2,)), ('room', (3,))]
+    """
+    leaves = list(_leaves(space, (), env_name))
+    roots = {leaf.key if isinstance(leaf.key, str) else leaf.key[0] for leaf in leaves}
+    if clashes := sorted(roots & _RESERVED):
+        raise ValueError(
+            f"the observation entries of {env_name} must not use TorchRL's own keys, got "
+            f"`{clashes}`; rename them in a gymnasium.ObservationWrapper"
+        )
+    return leaves
+
+
+def _leaves(
+    space: spaces.Space, source: tuple[str, ...], env_name: str
+) -> Iterator[ObservationLeaf]:
+    if isinstance(space, spaces.Dict):
+        for name, child in space.spaces.items():
+            yield from _leaves(child, (*source, name), env_name)
+        return
+    spec, dtype, offsets = _observation_spec(space, env_name)
+    key = (source[0] if len(source) == 1 else source) if source else "observation"
+    yield ObservationLeaf(key=key, source=source, spec=spec, dtype=dtype, offsets=offsets)
+
+
+def _observation_spec(
+    space: spaces.Space, env_name: str
+) -> tuple[TensorSpec, np.dtype, np.ndarray | None]:
+    if isinstance(space, spaces.Box) and (space.dtype in _TORCH_DTYPES or space.dtype == "float64"):
+        dtype = np.dtype(np.float32) if space.dtype == np.float64 else np.dtype(space.dtype)
+        return _box_spec(space, dtype), dtype, None
+    if isinstance(space, spaces.MultiBinary):
+        return _binary_spec(space), np.dtype(np.int8), None
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        sizes, starts = _sizes_and_starts(space)
+        one_hot = OneHot(sizes[0]) if isinstance(space, spaces.Discrete) else MultiOneHot(sizes)
+        # float32, so that a one-hot feeds a linear layer as it is.
+        offsets = np.cumsum([0, *sizes[:-1]]) - starts
+        return one_hot.to(torch.float32), np.dtype(np.float32), offsets
+    raise UnsupportedSpaceError(role="observation", space=space, env_name=env_name)
+
+
+def _binary_spec(space: spaces.MultiBinary) -> Binary:
+    return Binary(shape=tuple(np.atleast_1d(space.n)), dtype=torch.int8)
+
+
+def _sizes_and_starts(
+    space: spaces.Discrete | spaces.MultiDiscrete,
+) -> tuple[list[int], np.ndarray]:
+    if isinstance(space, spaces.Discrete):
+        return [int(space.n)], np.array([space.start])
+    return [int(size) for size in space.nvec.reshape(-1)], space.start.reshape(-1)
+
+
+def _box_spec(space: spaces.Box, dtype: np.dtype) -> TensorSpec:
+    shape = space.shape or (1,)
+    torch_dtype = _TORCH_DTYPES[dtype]
+    if dtype.kind == "f":
+        unbounded = np.isinf(space.low).all() and np.isinf(space.high).all()
+    else:
+        # bool has no iinfo; its whole range is {0, 1}.
+        limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        unbounded = (space.low == limits[0]).all() and (space.high == limits[1]).all()
+    with np.errstate(over="ignore"):
+        low, high = (bound.astype(dtype).reshape(shape) for bound in (space.low, space.high))
+    if unbounded or (np.isinf(low).all() and np.isinf(high).all()):
+        return Unbounded(shape, dtype=torch_dtype)
+    return Bounded(torch.from_numpy(low), torch.from_numpy(high), shape, dtype=torch_dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionCodec:
+    """What the policy sees (`spec`), and `decode`: a batch of actions -> one per environment."""
+
+    spec: TensorSpec
+    decode: Callable[[np.ndarray], Sequence]
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+
+
+def action_codec(
+    space: spaces.Space, *, discrete_actions: DiscreteActions, env_name: str
+) -> ActionCodec:
+    """How actions cross from the policy to the simulator.
+
+    >>> space = spaces.Box(np.float32([0.0]), np.float32([4.0]))
+    >>> codec = action_codec(space, discrete_actions="one_hot", env_name="toy")
+    >>> codec.decode(np.float32([[-1.0], [0.5]])).tolist()
+    [[0.0], [3.0]]
+    """
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        return _box_codec(space)
+    if isinstance(space, spaces.MultiBinary):
+        return ActionCodec(spec=_binary_spec(space), decode=np.array)
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        return _discrete_codec(space, discrete_actions)
+    raise UnsupportedSpaceError(role="action", space=space, env_name=env_name)
+
+
+def _box_codec(space: spaces.Box) -> ActionCodec:
+    shape, low, high = space.shape or (1,), space.low, space.high
+    scalar = not space.shape
+    finite = np.isfinite(low).all() and np.isfinite(high).all()
+    if finite:
+        centre, half = _centre_and_half(low, high)
+        spec = Bounded(-1.0, 1.0, shape, dtype=torch.float32)
+    else:
+        centre, half = np.zeros_like(low), np.ones_like(high)
+        spec = Unbounded(shape, dtype=torch.float32)
+    # -0.0 + 0.0 and 1.0 * x are exact, so one expression serves both, and it never hands the
+    # simulator the memory of the policy's own action.
+    return ActionCodec(
+        spec=spec,
+        decode=lambda a: centre + half * (a.reshape(len(a)) if scalar else a),
+        low=low,
+        high=high,
+    )
+
+
+def _centre_and_half(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    # Each half before the sum: high - low may overflow where both bounds are huge.
+    centre = (low / 2 + high / 2).astype(low.dtype)
+    half = (high / 2 - low / 2).astype(low.dtype)
+    # Rounding may push an end point one step outside; rounding is monotone, so once both ends
+    # are inside, every action in [-1, 1] is.
+    step = np.spacing(np.maximum(np.abs(low), np.abs(high)))
+    for _ in range(2):
+        outside = (centre + half > high) | (centre - half < low)
+        half = np.where(outside, np.maximum(half - step, 0), half)
+    return centre, half
+
+
+def _discrete_codec(
+    space: spaces.Discrete | spaces.MultiDiscrete, discrete_actions: DiscreteActions
+) -> ActionCodec:
+    sizes, starts = _sizes_and_starts(space)
+    single = isinstance(space, spaces.Discrete)
+    shape = () if single else space.nvec.shape
+    if discrete_actions == "categorical":
+        spec = Categorical(sizes[0]) if single else MultiCategorical(sizes)
+        first = starts[0] if single else starts
+        return ActionCodec(spec=spec, decode=lambda a: (a + first).reshape(-1, *shape))
+    if single:
+        return ActionCodec(spec=OneHot(sizes[0]), decode=lambda a: a.argmax(-1) + starts[0])
+    cuts = np.cumsum(sizes)[:-1]
+
+    def decode(action: np.ndarray) -> np.ndarray:
+        blocks = np.split(action, cuts, axis=-1)
+        return (np.stack([b.argmax(-1) for b in blocks], -1) + starts).reshape(-1, *shape)
+
+    return ActionCodec(spec=MultiOneHot(sizes), decode=decode)
+
+
+def environment_name(env: gymnasium.Env) -> str:
+    """The id an environment was made from, or its class."""
+    return env.spec.id if env.spec is not None else type(env.unwrapped).__name__

@@ -1,0 +1,128 @@
+"""The squashed Gaussian actor of SAC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from tensordict import NestedKey, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+from torchrl.envs.utils import ExplorationType, exploration_type
+from torchrl.modules import TanhNormal
+
+from torchrl_elegant.functional import squashed_mode, squashed_sample
+from torchrl_elegant.modules.mlp import MLP
+
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+
+
+class SquashedGaussianActor(TensorDictModuleBase):
+    """Policy ``a = low + (high - low) (tanh(u) + 1) / 2``, ``u ~ N(mu(s), sigma(s)^2)``.
+
+    It stands wherever TorchRL takes a ``ProbabilisticActor``: collectors read its action, TorchRL's
+    losses its ``get_dist``. Calling it builds no distribution object, which makes collection about
+    half as expensive again. Under ``ExplorationType.RANDOM``, or with none set, it samples; under
+    any other it returns the mode.
+
+    Args:
+        observation: shape of each observation entry, by key; entries are concatenated.
+        low, high: bounds of the action, nested lists or tensors of the action's shape.
+        num_cells, activation: of the perceptron.
+        action_key: where the action is written.
+
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> actor = SquashedGaussianActor(observation={"observation": (3,)}, low=[-1.0], high=[1.0])
+    >>> actor(TensorDict({"observation": torch.zeros(5, 3)}, [5]))["action"].shape
+    torch.Size([5, 1])
+    """
+
+    def __init__(
+        self,
+        *,
+        observation: Mapping[NestedKey, Sequence[int]],
+        low: Tensor | Sequence[float],
+        high: Tensor | Sequence[float],
+        num_cells: Sequence[int] = (256, 256),
+        activation: str = "relu",
+        action_key: NestedKey = "action",
+    ) -> None:
+        super().__init__()
+        low, high = (torch.as_tensor(x, dtype=torch.float32).clone() for x in (low, high))
+        if not bool((torch.isfinite(low) & torch.isfinite(high) & (low < high)).all()):
+            raise ValueError(
+                f"`low` and `high` must be finite with low < high, got `{low.tolist()}` and "
+                f"`{high.tolist()}`; a squashed Gaussian needs a bounded action space"
+            )
+        self.in_keys = list(observation)
+        self.out_keys = [action_key]
+        self.log_prob_keys = ["action_log_prob"]
+        self.dist_sample_keys = [action_key]
+        self._shapes = {key: tuple(shape) for key, shape in observation.items()}
+        self._event_dims = [len(shape) for shape in self._shapes.values()]
+        self._num_cells = tuple(num_cells)
+        self.register_buffer("low", low)
+        self.register_buffer("high", high)
+        self._unit_bounds = bool((low == -1).all() and (high == 1).all())
+        self.action_shape = low.shape
+        self.net = MLP(
+            in_features=sum(torch.Size(s).numel() for s in self._shapes.values()),
+            out_features=2 * low.numel(),
+            num_cells=num_cells,
+            activation=activation,
+            output_gain=0.01,
+        )
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        action = self._act([tensordict.get(key) for key in self.in_keys])
+        return tensordict.set(self.out_keys[0], action)
+
+    def act(self, observation: Tensor) -> Tensor:
+        """The action for one observation tensor; for actors with a single observation key."""
+        return self._act([observation])
+
+    def sample(self, observation: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Reparameterised action ``[*B, *A]`` and its log-density ``[*B]``."""
+        loc, log_std = self.parameters_of(observation)
+        action, log_prob = squashed_sample(loc, log_std, torch.randn_like(loc))
+        if not self._unit_bounds:
+            log_prob = log_prob - ((self.high - self.low) * 0.5).log().sum()
+        return self._scale(action), log_prob
+
+    def parameters_of(self, observation: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Mean and log standard deviation before the squashing, each ``[*B, |A|]``."""
+        parts = [x.flatten(-d) if d > 1 else x for x, d in zip(observation, self._event_dims)]
+        x = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+        loc, log_std = self.net(x).chunk(2, -1)
+        return loc, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+
+    def get_dist(self, tensordict: TensorDictBase) -> TanhNormal:
+        """TorchRL's distribution with the same density, for losses that ask for one."""
+        loc, log_std = self.parameters_of([tensordict.get(key) for key in self.in_keys])
+        return TanhNormal(loc, log_std.exp(), low=self.low.flatten(), high=self.high.flatten())
+
+    def spec_dict(self) -> dict[str, Any]:
+        """Plain data from which the same architecture can be built again."""
+        return {
+            "observation": {key: list(shape) for key, shape in self._shapes.items()},
+            "low": self.low.tolist(),
+            "high": self.high.tolist(),
+            "num_cells": list(self._num_cells),
+            "activation": self.net.activation,
+            "action_key": self.out_keys[0],
+        }
+
+    def _act(self, observation: Sequence[Tensor]) -> Tensor:
+        loc, log_std = self.parameters_of(observation)
+        if exploration_type() in (None, ExplorationType.RANDOM):
+            loc = torch.addcmul(loc, log_std.exp(), torch.randn_like(loc))
+        return self._scale(squashed_mode(loc))
+
+    def _scale(self, action: Tensor) -> Tensor:
+        action = action if len(self.action_shape) < 2 else action.unflatten(-1, self.action_shape)
+        if self._unit_bounds:
+            return action
+        half = (self.high - self.low) * 0.5
+        return torch.addcmul(self.low + half, action, half)

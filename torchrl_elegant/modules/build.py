@@ -1,0 +1,109 @@
+"""Networks from an environment's specs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensordict import NestedKey
+from torchrl.data import Bounded, Composite, TensorSpec
+from torchrl.envs import EnvBase
+
+from torchrl_elegant.modules.actor import SquashedGaussianActor
+from torchrl_elegant.modules.ensemble import EnsembleCritic
+
+# Written by environments for bookkeeping; a policy that read them would play the clock.
+BOOKKEEPING = frozenset({"step_count", "episode_reward", "traj_ids"})
+
+
+def observation_shapes(env: EnvBase) -> dict[NestedKey, tuple[int, ...]]:
+    """Shape, without batch dimensions, of every entry that a policy should see.
+
+    >>> from torchrl.envs import GymEnv
+    >>> observation_shapes(GymEnv("Pendulum-v1"))
+    {'observation': (3,)}
+    """
+    shapes: dict[NestedKey, tuple[int, ...]] = {}
+    for key, leaf in env.observation_spec_unbatched.items(True, True):
+        name = key if isinstance(key, str) else key[-1]
+        if name in BOOKKEEPING:
+            continue
+        if not leaf.dtype.is_floating_point and leaf.ndim > 1:
+            raise ValueError(
+                f"observation `{key}` must be a vector, got shape `{tuple(leaf.shape)}` of "
+                f"`{leaf.dtype}`; pixels need an encoder: put a transform that flattens or embeds "
+                "them into the environment"
+            )
+        shapes[key] = tuple(leaf.shape)
+    if not shapes:
+        raise ValueError(f"`env` must have an observation, got specs `{env.observation_spec}`")
+    return shapes
+
+
+def bounded_action(env: EnvBase, *, algorithm: str) -> tuple[NestedKey, Bounded]:
+    """Key and spec of the one bounded continuous action that ``algorithm`` needs."""
+    leaves = list(env.full_action_spec_unbatched.items(True, True))
+    if len(leaves) != 1:
+        raise ValueError(f"{algorithm} needs one action entry, got `{[key for key, _ in leaves]}`")
+    key, spec = leaves[0]
+    if not spec.dtype.is_floating_point:
+        raise ValueError(
+            f"{algorithm} needs a continuous action space, got `{type(spec).__name__}` with "
+            f"{_choices(spec)}; choose an algorithm for discrete actions or a continuous variant "
+            "of the environment"
+        )
+    if not isinstance(spec, Bounded):
+        raise ValueError(
+            f"{algorithm} needs a bounded action space, got `{type(spec).__name__}`; wrap the "
+            "environment in gymnasium.wrappers.RescaleAction or give its Box finite bounds"
+        )
+    return key, spec
+
+
+def build_actor(
+    env: EnvBase, *, num_cells: Sequence[int] = (256, 256), activation: str = "relu"
+) -> SquashedGaussianActor:
+    """A squashed Gaussian actor that fits ``env``.
+
+    >>> from torchrl.envs import GymEnv
+    >>> build_actor(GymEnv("Pendulum-v1"), num_cells=(8,)).high.tolist()
+    [2.0]
+    """
+    key, spec = bounded_action(env, algorithm="a squashed Gaussian actor")
+    actor = SquashedGaussianActor(
+        observation=observation_shapes(env),
+        low=spec.space.low,
+        high=spec.space.high,
+        num_cells=num_cells,
+        activation=activation,
+        action_key=key,
+    )
+    return actor.to(env.device) if env.device is not None else actor
+
+
+def build_critic(
+    env: EnvBase,
+    *,
+    num_critics: int = 2,
+    num_cells: Sequence[int] = (256, 256),
+    activation: str = "relu",
+) -> EnsembleCritic:
+    """An ensemble of Q networks that fits ``env``.
+
+    >>> from torchrl.envs import GymEnv
+    >>> build_critic(GymEnv("Pendulum-v1"), num_critics=5, num_cells=(8,)).num_critics
+    5
+    """
+    key, spec = bounded_action(env, algorithm="a Q(s, a) critic")
+    critic = EnsembleCritic(
+        observation=observation_shapes(env),
+        action_shape=spec.shape,
+        num_critics=num_critics,
+        num_cells=num_cells,
+        activation=activation,
+        action_key=key,
+    )
+    return critic.to(env.device) if env.device is not None else critic
+
+
+def _choices(spec: TensorSpec | Composite) -> str:
+    return f"{spec.space.n} choices" if hasattr(spec.space, "n") else f"space `{spec.space}`"

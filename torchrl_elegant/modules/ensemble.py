@@ -1,0 +1,134 @@
+"""Many critics in one batched module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from tensordict import NestedKey, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor, nn
+
+from torchrl_elegant.modules.mlp import ACTIVATIONS, check_architecture, hidden_gain
+
+
+class EnsembleMLP(nn.Module):
+    """N perceptrons of equal shape, run as batched matrix products.
+
+    Parameters are ``weight_i`` of shape ``[N, in, out]`` and ``bias_i`` of shape ``[N, 1, out]``;
+    each member is orthogonally initialised on its own draw.
+
+    >>> import torch
+    >>> net = EnsembleMLP(num_members=4, in_features=3, out_features=1, num_cells=(8,))
+    >>> net(torch.zeros(5, 3)).shape
+    torch.Size([4, 5, 1])
+    """
+
+    def __init__(
+        self,
+        *,
+        num_members: int,
+        in_features: int,
+        out_features: int,
+        num_cells: Sequence[int] = (256, 256),
+        activation: str = "relu",
+    ) -> None:
+        super().__init__()
+        if num_members < 1:
+            raise ValueError(f"`num_members` must be at least 1, got `{num_members}`")
+        check_architecture(num_cells, activation)
+        self.num_members = num_members
+        self.activation = activation
+        self._activate = ACTIVATIONS[activation]
+        sizes = [in_features, *num_cells, out_features]
+        self._names = [f"{kind}_{i}" for i in range(len(sizes) - 1) for kind in ("weight", "bias")]
+        for i, (a, b) in enumerate(zip(sizes[:-1], sizes[1:])):
+            gain = hidden_gain(activation) if i < len(num_cells) else 1.0
+            draws = [nn.init.orthogonal_(torch.empty(b, a), gain).T for _ in range(num_members)]
+            self.register_parameter(f"weight_{i}", nn.Parameter(torch.stack(draws).contiguous()))
+            self.register_parameter(f"bias_{i}", nn.Parameter(torch.zeros(num_members, 1, b)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map ``[B, in]``, shared by the members, to ``[N, B, out]``."""
+        return self._run(x, [getattr(self, name) for name in self._names])
+
+    def forward_frozen(self, x: Tensor) -> Tensor:
+        """As ``forward``; gradients reach ``x`` but never the parameters."""
+        return self._run(x, [getattr(self, name).detach() for name in self._names])
+
+    def _run(self, x: Tensor, params: list[Tensor]) -> Tensor:
+        x = x.expand(self.num_members, *x.shape)  # [N, B, in]
+        last = len(params) - 2
+        for i in range(0, len(params), 2):
+            x = torch.baddbmm(params[i + 1], x, params[i])  # [N, B, out]
+            if i < last:
+                x = self._activate(x)
+        return x
+
+
+class EnsembleCritic(TensorDictModuleBase):
+    """Q(s, a) of N critics, read from and written to a TensorDict.
+
+    As a TensorDict module it writes ``state_action_value`` with the members in the last dimension,
+    ``[*B, N]``; with one member that is the ordinary Q network of TorchRL's losses. The losses of
+    this package call ``values`` and ``frozen_values``, which have the members first.
+
+    Args:
+        observation: shape of each observation entry, by key.
+        action_shape: shape of the action.
+        num_critics: how many members.
+        num_cells, activation: as for ``EnsembleMLP``.
+        action_key: where the action is read.
+
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> critic = EnsembleCritic(observation={"observation": (3,)}, action_shape=(1,), num_critics=2)
+    >>> data = TensorDict({"observation": torch.zeros(5, 3), "action": torch.zeros(5, 1)}, [5])
+    >>> critic(data)["state_action_value"].shape
+    torch.Size([5, 2])
+    """
+
+    def __init__(
+        self,
+        *,
+        observation: Mapping[NestedKey, Sequence[int]],
+        action_shape: Sequence[int],
+        num_critics: int = 2,
+        num_cells: Sequence[int] = (256, 256),
+        activation: str = "relu",
+        action_key: NestedKey = "action",
+    ) -> None:
+        super().__init__()
+        self.in_keys = [*observation, action_key]
+        self.out_keys = ["state_action_value"]
+        self.num_critics = num_critics
+        self._event_dims = [len(shape) for shape in (*observation.values(), action_shape)]
+        features = sum(torch.Size(s).numel() for s in (*observation.values(), action_shape))
+        self.net = EnsembleMLP(
+            num_members=num_critics,
+            in_features=features,
+            out_features=1,
+            num_cells=num_cells,
+            activation=activation,
+        )
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        *observation, action = (tensordict.get(key) for key in self.in_keys)
+        return tensordict.set(self.out_keys[0], self.values(observation, action).movedim(0, -1))
+
+    def values(self, observation: Sequence[Tensor], action: Tensor) -> Tensor:
+        """Q of every member, ``[N, *B]``."""
+        return self._shape(self.net.forward, observation, action)
+
+    def frozen_values(self, observation: Sequence[Tensor], action: Tensor) -> Tensor:
+        """As ``values``; gradients reach the action but never the critics' parameters."""
+        return self._shape(self.net.forward_frozen, observation, action)
+
+    def _shape(self, run, observation: Sequence[Tensor], action: Tensor) -> Tensor:
+        parts = [*observation, action]
+        parts = [x.flatten(-d) if d > 1 else x for x, d in zip(parts, self._event_dims)]
+        x = torch.cat(parts, -1)  # [*B, in]
+        if x.ndim == 2:
+            return run(x).squeeze(-1)
+        batch = x.shape[:-1]
+        return run(x.reshape(-1, x.shape[-1])).reshape(self.num_critics, *batch)

@@ -1,0 +1,82 @@
+"""The plain multilayer perceptron, orthogonally initialised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def _silu(x: Tensor) -> Tensor:
+    # Its gradient reads the pre-activation.
+    return F.silu(x, inplace=not x.requires_grad)
+
+
+# In-place variants: the pre-activation is never needed again, and a fresh buffer per layer costs
+# more than the arithmetic at these sizes. No lambdas: networks are pickled to collector processes.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "elu": partial(F.elu, inplace=True),
+    "gelu": F.gelu,
+    "leaky_relu": partial(F.leaky_relu, inplace=True),
+    "relu": torch.relu_,
+    "silu": _silu,
+    "tanh": torch.tanh_,
+}
+
+
+def check_architecture(num_cells: Sequence[int], activation: str) -> None:
+    """Refuse sizes and activations that cannot be built."""
+    if any(not isinstance(cells, int) or cells < 1 for cells in num_cells):
+        raise ValueError(f"`num_cells` must hold positive integers, got `{tuple(num_cells)}`")
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"`activation` must be one of {sorted(ACTIVATIONS)}, got `{activation}`")
+
+
+def hidden_gain(activation: str) -> float:
+    """Gain that keeps the variance of a layer's output, by activation."""
+    return math.sqrt(2.0) if activation not in ("tanh",) else 5.0 / 3.0
+
+
+class MLP(nn.Module):
+    """Fully connected layers with an activation between them and a linear output.
+
+    Args:
+        in_features, out_features: sizes of input and output.
+        num_cells: sizes of the hidden layers, none allowed.
+        activation: a name from ``ACTIVATIONS``.
+        output_gain: scale of the last layer's orthogonal weights.
+
+    >>> import torch
+    >>> MLP(in_features=3, out_features=2, num_cells=(8,))(torch.zeros(5, 3)).shape
+    torch.Size([5, 2])
+    """
+
+    def __init__(
+        self,
+        *,
+        in_features: int,
+        out_features: int,
+        num_cells: Sequence[int] = (256, 256),
+        activation: str = "relu",
+        output_gain: float = 1.0,
+    ) -> None:
+        super().__init__()
+        check_architecture(num_cells, activation)
+        self.activation = activation
+        self._activate = ACTIVATIONS[activation]
+        sizes = [in_features, *num_cells, out_features]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes[:-1], sizes[1:]))
+        for layer in self.layers:
+            last = layer is self.layers[-1]
+            nn.init.orthogonal_(layer.weight, output_gain if last else hidden_gain(activation))
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        *hidden, last = self.layers
+        for layer in hidden:
+            x = self._activate(layer(x))
+        return last(x)
