@@ -34,5 +34,5 @@ def reduce_members(values: Tensor, how: str) -> Tensor:
         return values.mean(0)  # [*B]
     if values.shape[0] == 2:
         # One elementwise kernel instead of a reduction that also finds indices.
-        return torch.minimum(values[0], values[1])
+        return torch.minimum(*values.unbind(0))
     return values.amin(0)

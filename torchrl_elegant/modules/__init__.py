@@ -8,11 +8,11 @@ from torchrl_elegant.modules.temperature import FixedTemperature, LearnedTempera
 
 __all__ = [
     "ACTIVATIONS",
+    "MLP",
     "EnsembleCritic",
     "EnsembleMLP",
     "FixedTemperature",
     "LearnedTemperature",
-    "MLP",
     "SquashedGaussianActor",
     "Temperature",
     "build_actor",

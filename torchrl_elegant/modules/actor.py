@@ -93,8 +93,13 @@ class SquashedGaussianActor(TensorDictModuleBase):
 
     def parameters_of(self, observation: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Mean and log standard deviation before the squashing, each ``[*B, |A|]``."""
-        parts = [x.flatten(-d) if d > 1 else x for x, d in zip(observation, self._event_dims)]
+        parts = [
+            x.flatten(-d) if d > 1 else x
+            for x, d in zip(observation, self._event_dims, strict=True)
+        ]
         x = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+        if not x.is_floating_point():
+            x = x.to(self.low.dtype)
         loc, log_std = self.net(x).chunk(2, -1)
         return loc, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 

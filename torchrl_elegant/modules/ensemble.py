@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -42,7 +43,7 @@ class EnsembleMLP(nn.Module):
         self._activate = ACTIVATIONS[activation]
         sizes = [in_features, *num_cells, out_features]
         self._names = [f"{kind}_{i}" for i in range(len(sizes) - 1) for kind in ("weight", "bias")]
-        for i, (a, b) in enumerate(zip(sizes[:-1], sizes[1:])):
+        for i, (a, b) in enumerate(pairwise(sizes)):
             gain = hidden_gain(activation) if i < len(num_cells) else 1.0
             draws = [nn.init.orthogonal_(torch.empty(b, a), gain).T for _ in range(num_members)]
             self.register_parameter(f"weight_{i}", nn.Parameter(torch.stack(draws).contiguous()))
@@ -126,7 +127,9 @@ class EnsembleCritic(TensorDictModuleBase):
 
     def _shape(self, run, observation: Sequence[Tensor], action: Tensor) -> Tensor:
         parts = [*observation, action]
-        parts = [x.flatten(-d) if d > 1 else x for x, d in zip(parts, self._event_dims)]
+        parts = [
+            x.flatten(-d) if d > 1 else x for x, d in zip(parts, self._event_dims, strict=True)
+        ]
         x = torch.cat(parts, -1)  # [*B, in]
         if x.ndim == 2:
             return run(x).squeeze(-1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -69,7 +70,7 @@ class MLP(nn.Module):
         self.activation = activation
         self._activate = ACTIVATIONS[activation]
         sizes = [in_features, *num_cells, out_features]
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes[:-1], sizes[1:]))
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
         for layer in self.layers:
             last = layer is self.layers[-1]
             nn.init.orthogonal_(layer.weight, output_gain if last else hidden_gain(activation))

@@ -1,0 +1,136 @@
+"""Algorithm configurations and what they build."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields
+
+import pytest
+import torch
+
+from torchrl_elegant.algorithms import (
+    ALGORITHMS,
+    CriticTrust,
+    EveryUpdate,
+    ModSACConfig,
+    SACConfig,
+    register,
+)
+from torchrl_elegant.envs import make_env
+from torchrl_elegant.objectives import ModSACLoss
+
+CONFIGS = pytest.mark.parametrize("config", [SACConfig, ModSACConfig])
+
+
+def build(config, **options):
+    return config(num_cells=(8,), **options).build(make_env("Pendulum-v1"))
+
+
+def test_registry():
+    assert ALGORITHMS["sac"] is SACConfig
+    assert ALGORITHMS["modsac"] is ModSACConfig
+    assert SACConfig.name == "sac"
+    with pytest.raises(ValueError, match="`name` must be new, got `sac`"):
+        register("sac")(type("Other", (SACConfig,), {}))
+
+
+@CONFIGS
+def test_fields_are_documented_and_frozen(config):
+    assert all(field.metadata["help"] for field in fields(config))
+    with pytest.raises(FrozenInstanceError):
+        config().gamma = 0.5
+
+
+@CONFIGS
+def test_every_parameter_is_optimised_once(config):
+    parts = build(config)
+    held = [p for group in parts.optimizer.param_groups for p in group["params"]]
+    assert len(held) == len({id(p) for p in held})
+    assert {id(p) for p in held} == {id(p) for p in parts.loss.parameters()}
+    assert {id(p) for p in parts.policy.parameters()} < {id(p) for p in held}
+
+
+def test_options_arrive():
+    parts = build(
+        SACConfig,
+        gamma=0.9,
+        tau=0.1,
+        num_critics=5,
+        target_members=2,
+        actor_value="mean",
+        alpha=0.25,
+        target_entropy=-7.0,
+        loss_function="l1",
+        actor_lr=0.1,
+        critic_lr=0.2,
+        alpha_lr=0.3,
+        activation="tanh",
+    )
+    loss = parts.loss
+    assert loss.value_estimator.gamma.item() == pytest.approx(0.9)
+    assert (loss.num_qvalue_nets, loss.target_members, loss.actor_value) == (5, 2, "mean")
+    assert loss.log_alpha.exp().item() == pytest.approx(0.25)
+    assert loss.target_entropy.item() == -7.0
+    assert loss.loss_function == "l1"
+    assert [group["lr"] for group in parts.optimizer.param_groups] == [0.1, 0.2, 0.3]
+    assert parts.policy.net.activation == loss.qvalue_network.net.activation == "tanh"
+    assert isinstance(parts.schedule, EveryUpdate)
+    before = loss.target_qvalue_network_params["net", "weight_0"].clone()
+    loss.qvalue_network_params.data.add_(1.0)
+    parts.target_updater.step()
+    moved = loss.target_qvalue_network_params["net", "weight_0"] - before
+    torch.testing.assert_close(moved, torch.full_like(moved, 0.1))
+
+
+def test_fixed_temperature_has_no_optimiser_group():
+    parts = build(SACConfig, temperature="fixed", alpha=0.2)
+    assert len(parts.optimizer.param_groups) == 2
+    assert not parts.loss.log_alpha.requires_grad
+
+
+def test_modsac():
+    parts = build(ModSACConfig, trust_decay=0.9, trust_window=50, std_pull=0.0625)
+    assert isinstance(parts.loss, ModSACLoss)
+    assert isinstance(parts.schedule, CriticTrust)
+    assert (parts.schedule.decay, parts.schedule.window) == (0.9, 50)
+    assert (parts.loss.std_pull, parts.loss.actor_value, parts.loss.num_qvalue_nets) == (
+        0.0625,
+        "mean",
+        8,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("gamma", 1.5),
+        ("tau", 0.0),
+        ("batch_size", 0),
+        ("buffer_size", 0),
+        ("warmup", -1),
+        ("updates_per_frame", 0.0),
+        ("num_cells", ()),
+        ("num_cells", (8, 0)),
+        ("max_grad_norm", 0.0),
+        ("actor_lr", 0.0),
+        ("critic_lr", -1.0),
+        ("alpha_lr", 0.0),
+        ("alpha", 0.0),
+        ("num_critics", 0),
+        ("target_members", 3),
+        ("target_members", 0),
+        ("activation", "swash"),
+    ],
+)
+@CONFIGS
+def test_refusals(config, name, value):
+    options = {"num_critics": 2, name: value}
+    with pytest.raises(ValueError, match=f"`{name}` must .*, got `"):
+        config(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("trust_decay", 1.0), ("trust_window", 0), ("std_pull", -0.1)]
+)
+def test_modsac_refusals(name, value):
+    with pytest.raises(ValueError, match=f"`{name}` must .*, got `{value}`"):
+        ModSACConfig(**{name: value})

@@ -1,0 +1,117 @@
+"""When the actor is updated."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+
+from torchrl_elegant.algorithms import CriticTrust, EveryUpdate
+
+
+def run(schedule, errors):
+    """The schedule's decision at each update."""
+    decisions = []
+    for error in errors:
+        decisions.append(schedule.due())
+        terms = {"critic_error": torch.tensor(error)}
+        schedule.observe({**terms, "loss_actor": torch.zeros(())} if decisions[-1] else terms)
+    return decisions
+
+
+def rule(errors, decay, window, refresh):
+    """The rule as it is written down, with plain numbers."""
+    c, critic, actor, ratio, decisions = 1.0, 0, 0, 1 / (2 - math.exp(-1)), []
+    for error in errors:
+        decisions.append(actor / (critic + 1) < ratio)
+        critic, actor = critic + 1, actor + decisions[-1]
+        c = decay * c + (1 - decay) * error
+        if critic % refresh == 0 or critic == window:
+            ratio = 1 / (2 - math.exp(-c * c))
+        if critic == window:
+            critic = actor = 0
+    return decisions
+
+
+@pytest.mark.parametrize(
+    ("decay", "window", "refresh"), [(0.995, 1000, 16), (0.9, 50, 1), (0.5, 7, 3), (0.9, 10, 16)]
+)
+def test_sequence(decay, window, refresh):
+    draw = random.Random(0)
+    errors = [draw.expovariate(1.0) * (3.0 if i < 600 else 0.1) for i in range(1200)]
+    schedule = CriticTrust(decay=decay, window=window, refresh=refresh)
+    decisions = run(schedule, errors)
+    assert decisions == rule(errors, decay, window, refresh)
+    assert 0 < sum(decisions) < len(decisions)
+
+
+@pytest.mark.parametrize(
+    ("error", "share"), [(0.0, 1.0), (1e3, 0.5), (1.0, 1 / (2 - math.exp(-1)))]
+)
+def test_share_of_updates(error, share):
+    schedule = CriticTrust(decay=0.9, window=500, refresh=1)
+    run(schedule, [error] * 500)
+    decisions = run(schedule, [error] * 1000)
+    assert sum(decisions) / 1000 == pytest.approx(share, abs=0.005)
+    assert schedule.ratio == pytest.approx(share, abs=1e-4)
+
+
+def test_small_windows_are_followed_too():
+    schedule = CriticTrust(decay=0.5, window=4, refresh=16)
+    run(schedule, [100.0] * 40)
+    assert schedule.ratio == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_running_error(dtype):
+    schedule = CriticTrust(decay=0.75)
+    schedule.observe({"critic_error": torch.tensor(3.0, dtype=dtype)})
+    assert schedule.running_error.item() == pytest.approx(0.75 + 0.25 * 3.0)
+
+
+def test_state_continues_the_sequence():
+    draw = random.Random(1)
+    errors = [draw.expovariate(1.0) for _ in range(200)]
+    whole = run(CriticTrust(window=30, refresh=4, decay=0.9), errors)
+    first = CriticTrust(window=30, refresh=4, decay=0.9)
+    begun = run(first, errors[:77])
+    second = CriticTrust(window=30, refresh=4, decay=0.9)
+    second.load_state_dict(first.state_dict())
+    kept = first.state_dict()
+    assert begun + run(second, errors[77:]) == whole
+    assert kept["running_error"].item() != second.running_error.item()
+
+
+def test_needs_a_critic_error():
+    with pytest.raises(KeyError, match=r"CriticTrust needs `critic_error`.*use ModSACLoss"):
+        CriticTrust().observe({"loss_actor": torch.zeros(())})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"decay": 1.0}, r"`decay` must lie in \[0, 1\), got `1.0`"),
+        ({"window": 0}, "`window` must be at least 1, got `0`"),
+        ({"refresh": 0}, "`refresh` must be at least 1, got `0`"),
+    ],
+)
+def test_refusals(options, message):
+    with pytest.raises(ValueError, match=message):
+        CriticTrust(**options)
+
+
+@pytest.mark.parametrize("period", [1, 2, 5])
+def test_every_update(period):
+    schedule = EveryUpdate(period=period)
+    expected = [(i + 1) % period == 0 for i in range(20)]
+    begun = run(schedule, [0.0] * 7)
+    other = EveryUpdate(period=period)
+    other.load_state_dict(schedule.state_dict())
+    assert begun + run(other, [0.0] * 13) == expected
+
+
+def test_period_must_be_positive():
+    with pytest.raises(ValueError, match="`period` must be at least 1, got `0`"):
+        EveryUpdate(period=0)

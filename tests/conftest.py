@@ -1,0 +1,25 @@
+"""What every test starts from: one thread, fixed seeds, no window."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+
+# For the processes that tests start; this one's threads are set below.
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+
+@pytest.fixture(autouse=True)
+def one_thread_and_fixed_seeds() -> None:
+    # Per test and not once: TorchRL's environments set the thread count when they start.
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002 (libraries draw from it)
+    random.seed(0)

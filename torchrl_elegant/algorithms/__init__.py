@@ -1,0 +1,20 @@
+"""Algorithms: one file each, a configuration and how it builds its learner's parts."""
+
+from torchrl_elegant.algorithms.base import ALGORITHMS, AlgorithmConfig, OffPolicyConfig, register
+from torchrl_elegant.algorithms.base import Parts as Parts
+from torchrl_elegant.algorithms.modsac import ModSACConfig
+from torchrl_elegant.algorithms.sac import SACConfig
+from torchrl_elegant.algorithms.schedule import ActorSchedule, CriticTrust, EveryUpdate
+
+__all__ = [
+    "ALGORITHMS",
+    "ActorSchedule",
+    "AlgorithmConfig",
+    "CriticTrust",
+    "EveryUpdate",
+    "ModSACConfig",
+    "OffPolicyConfig",
+    "Parts",
+    "SACConfig",
+    "register",
+]

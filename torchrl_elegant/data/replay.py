@@ -1,0 +1,48 @@
+"""Replay buffers: TorchRL's, with the settings that every learner here wants."""
+
+from __future__ import annotations
+
+import torch
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+
+from torchrl_elegant.data.prioritized import Priority
+
+
+def make_buffer(
+    *,
+    size: int,
+    device: torch.device | str = "cpu",
+    shared: bool = False,
+    priority: Priority | None = None,
+) -> TensorDictReplayBuffer:
+    """A buffer of single transitions, sampled with replacement, uniformly or by ``priority``.
+
+    ``shared`` puts its storage where other processes can write. The batch size is given with each
+    ``sample``: a learner that owes several updates draws all their rows at once.
+
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> buffer = make_buffer(size=10)
+    >>> _ = buffer.extend(TensorDict({"observation": torch.zeros(4, 3)}, [4]))
+    >>> buffer.sample(6).shape
+    torch.Size([6])
+    >>> buffer = make_buffer(size=10, priority=Priority(alpha=0.6, beta=0.4))
+    >>> _ = buffer.extend(TensorDict({"observation": torch.zeros(4, 3)}, [4]))
+    >>> batch = buffer.sample(6).set("td_error", torch.ones(6))
+    >>> buffer.update_tensordict_priority(batch)
+    >>> batch["priority_weight"]
+    tensor([1., 1., 1., 1., 1., 1.])
+    """
+    if size < 1:
+        raise ValueError(f"`size` must be at least 1, got `{size}`")
+    storage = LazyTensorStorage(size, device=device)
+    if priority is None:
+        return TensorDictReplayBuffer(storage=storage, shared=shared)
+    if shared:
+        raise ValueError(
+            "`shared` must be false with a `priority`, got `True`; the priorities live in one "
+            "process, and AsyncCollector writes to a buffer that is not shared"
+        )
+    return TensorDictReplayBuffer(
+        storage=storage, sampler=priority.make_sampler(size), priority_key=priority.key
+    )

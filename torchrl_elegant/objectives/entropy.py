@@ -1,0 +1,135 @@
+"""What every entropy-regularised loss shares: the temperature and its own loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from tensordict import TensorDictParams
+from torch import Tensor, nn
+from torchrl.data import Composite, TensorSpec
+from torchrl.objectives import LossModule
+
+from torchrl_elegant.modules import FixedTemperature, LearnedTemperature, Temperature
+
+
+class EntropyRegularisedLoss(LossModule):
+    """A loss with a temperature, under the names that TorchRL's SAC gives it.
+
+    ``log_alpha`` is a parameter (learnt) or a buffer (fixed); ``alpha_init``, ``_target_entropy``
+    and the bounds are buffers. The target entropy is looked up when first needed, because
+    TorchRL's trainers hand the action spec in after construction.
+    """
+
+    # Names that a schedule may assign a number to, as for TorchRL's SAC.
+    _schedulable_buffers = frozenset({"alpha_init", "min_log_alpha", "max_log_alpha", "log_alpha"})
+
+    _action_spec: TensorSpec | None
+    actor_network_params: TensorDictParams
+
+    def _register_temperature(
+        self, temperature: Temperature, action_spec: TensorSpec | None
+    ) -> None:
+        device = next(self.parameters()).device
+        log_alpha = torch.tensor(math.log(temperature.alpha), device=device)
+        self.register_buffer("alpha_init", torch.tensor(float(temperature.alpha), device=device))
+        self.min_log_alpha = self.max_log_alpha = None
+        self._action_spec = action_spec
+        self._target_entropy: float | str | Tensor = temperature.target_entropy
+        if isinstance(temperature, FixedTemperature):
+            self.register_buffer("log_alpha", log_alpha)
+            return
+        self.log_alpha = nn.Parameter(log_alpha)
+        for name in ("minimum", "maximum"):
+            bound = getattr(temperature, name)
+            if bound is not None:
+                short = f"{name[:3]}_log_alpha"
+                delattr(self, short)
+                self.register_buffer(short, torch.tensor(math.log(bound), device=device))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    @property
+    def target_entropy(self) -> Tensor:
+        """The entropy that a learnt temperature aims at."""
+        known = self._buffers.get("_target_entropy")
+        if known is None:
+            value = self._target_entropy
+            number = -float(self._action_dimensions()) if value == "auto" else float(value)
+            delattr(self, "_target_entropy")
+            known = torch.tensor(number, device=next(self.parameters()).device)
+            self.register_buffer("_target_entropy", known)
+        return known
+
+    def alpha_loss(self, log_prob: Tensor) -> Tensor:
+        """``-log alpha (log pi + target entropy)``, per sample."""
+        return -self.log_alpha * (log_prob + self.target_entropy)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        _ = self.target_entropy  # a lazily found number must be in every checkpoint
+        return super().state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        _ = self.target_entropy
+        if any(name.startswith("_value_estimator.") for name in state_dict):
+            _ = self.value_estimator  # a loss that was never called has none yet
+        return super().load_state_dict(state_dict, *args, **kwargs)
+
+    @property
+    def _alpha(self) -> Tensor:
+        return self.log_alpha.detach().exp()
+
+    def _bound_temperature(self) -> None:
+        if self.min_log_alpha is not None or self.max_log_alpha is not None:
+            self.log_alpha.data.clamp_(self.min_log_alpha, self.max_log_alpha)
+
+    def _action_dimensions(self) -> int:
+        shape = getattr(self.actor_network, "action_shape", None)
+        if shape is not None:
+            return torch.Size(shape).numel()
+        spec = self._action_spec
+        spec = getattr(self.actor_network, "spec", None) if spec is None else spec
+        key = self.tensor_keys.action
+        container: torch.Size = torch.Size([])
+        if isinstance(spec, Composite):
+            holder = spec[key[:-1]] if isinstance(key, tuple) and len(key) > 1 else spec
+            container, spec = holder.shape, spec[key]
+        if spec is None:
+            raise RuntimeError(
+                "`target_entropy` 'auto' needs the action's size, got an actor without a spec; "
+                "pass `action_spec` or a number as `target_entropy`"
+            )
+        if isinstance(spec, Composite):
+            leaves = [leaf for leaf in spec.values(True, True) if leaf is not None]
+            return sum(leaf.shape[len(container) :].numel() for leaf in leaves)
+        return spec.shape[len(container) :].numel()
+
+
+def temperature_from(
+    *,
+    alpha_init: float,
+    min_alpha: float | None,
+    max_alpha: float | None,
+    fixed_alpha: bool,
+    target_entropy: float | str,
+) -> Temperature:
+    """The temperature that TorchRL's arguments describe; a ``min_alpha`` of 0 is none."""
+    minimum = min_alpha or None
+    if fixed_alpha:
+        if not (minimum or 0.0) <= alpha_init <= (max_alpha or math.inf):
+            raise ValueError(
+                "`alpha_init` must lie within `min_alpha` and `max_alpha` when fixed, got "
+                f"`{alpha_init}`, `{min_alpha}` and `{max_alpha}`"
+            )
+        return FixedTemperature(alpha=alpha_init, target_entropy=target_entropy)
+    if minimum is not None and max_alpha is None:
+        # TorchRL's own stand-in for no upper bound: it has a place in its checkpoints.
+        max_alpha = 1e9
+    return LearnedTemperature(
+        alpha=alpha_init, minimum=minimum, maximum=max_alpha, target_entropy=target_entropy
+    )

@@ -1,0 +1,356 @@
+"""Soft actor-critic over an ensemble of critics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from tensordict import TensorDict, TensorDictBase, TensorDictParams
+from tensordict.nn import TensorDictModuleBase, composite_lp_aggregate, dispatch
+from tensordict.utils import NestedKey
+from torch import Tensor
+from torchrl.data import TensorSpec
+from torchrl.objectives.utils import ValueEstimators, dispatch_value_estimator, distance_loss
+from torchrl.objectives.value import TD0Estimator
+
+from torchrl_elegant.functional import bellman_target, pick_members, reduce_members, soft_value
+from torchrl_elegant.modules import EnsembleCritic, Temperature
+from torchrl_elegant.objectives.entropy import EntropyRegularisedLoss, temperature_from
+from torchrl_elegant.objectives.networks import (
+    bind_networks,
+    critic_caller,
+    sample_action,
+    scatter_valid,
+)
+
+
+class SACLoss(EntropyRegularisedLoss):
+    r"""SAC (Haarnoja et al. 2018, arXiv:1812.05905) for critic ensembles of any size.
+
+    With members :math:`Q_i`, targets :math:`\bar Q_i`, a subset :math:`M` of members and actions
+    :math:`a', \tilde a` drawn from the policy:
+
+    .. math::
+
+        y &= r + \gamma (1 - d) [\min_{i \in M} \bar Q_i(s', a') - \alpha \log \pi(a'|s')]   \\
+        L_Q &= \sum_i \ell(Q_i(s, a), y)                                       \qquad (5)    \\
+        L_\pi &= \alpha \log \pi(\tilde a|s) - \min_i Q_i(s, \tilde a)         \qquad (7)    \\
+        L_\alpha &= -\log \alpha \, (\log \pi(\tilde a|s) + \bar H)            \qquad (18)
+
+    It stands where TorchRL's ``SACLoss`` stands: same arguments, keys, outputs, target parameters,
+    reductions and priorities. It differs by intent in this:
+
+    - speed: given an ``EnsembleCritic`` it calls networks directly, without vmap or parameter
+      swaps (``benchmarks/sac.py`` has the measured ratio); any other network works as in TorchRL;
+    - ``target_members``, ``actor_value`` and ``temperature`` are new;
+    - version 1 of SAC, with a state value network, is TorchRL's alone.
+
+    Args:
+        actor_network: stochastic policy with ``get_dist``.
+        qvalue_network: an ``EnsembleCritic``, or a Q network that is then copied
+            ``num_qvalue_nets`` times, or a list of such.
+
+    Keyword Args:
+        num_qvalue_nets: members made of an ordinary network; an ensemble brings its own number.
+        target_members: how many members, drawn anew for each target, enter the minimum;
+            ``None`` for all.
+        actor_value: ``"min"`` or ``"mean"``, what of the ensemble the actor raises.
+        temperature: a ``LearnedTemperature`` or ``FixedTemperature``; the default is made from
+            ``alpha_init``, ``min_alpha``, ``max_alpha``, ``fixed_alpha`` and ``target_entropy``.
+
+    The others are TorchRL's: ``loss_function``, ``action_spec``, ``delay_actor``, ``delay_qvalue``,
+    ``separate_losses``, ``reduction``, ``skip_done_states``, ``deactivate_vmap``,
+    ``use_prioritized_weights``, ``scalar_output_mode``.
+
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> from torchrl_elegant.modules import EnsembleCritic, SquashedGaussianActor
+    >>> shape = {"observation": (3,)}
+    >>> actor = SquashedGaussianActor(observation=shape, low=[-1.0], high=[1.0])
+    >>> loss = SACLoss(actor, EnsembleCritic(observation=shape, action_shape=(1,), num_critics=5))
+    >>> state, flag = torch.zeros(4, 3), torch.zeros(4, 1, dtype=torch.bool)
+    >>> after = {"observation": state, "reward": torch.ones(4, 1), "done": flag, "terminated": flag}
+    >>> data = TensorDict({"observation": state, "action": torch.zeros(4, 1), "next": after}, [4])
+    >>> sorted(loss(data).keys())
+    ['alpha', 'entropy', 'loss_actor', 'loss_alpha', 'loss_qvalue']
+    """
+
+    @dataclass
+    class _AcceptedKeys:
+        action: NestedKey = "action"
+        value: NestedKey = "state_value"
+        state_action_value: NestedKey = "state_action_value"
+        log_prob: NestedKey | None = None
+        priority: NestedKey = "td_error"
+        reward: NestedKey = "reward"
+        done: NestedKey = "done"
+        terminated: NestedKey = "terminated"
+        priority_weight: NestedKey = "priority_weight"
+
+        def __post_init__(self) -> None:
+            if self.log_prob is None:
+                aggregate = composite_lp_aggregate(nowarn=True)
+                self.log_prob = "sample_log_prob" if aggregate else "action_log_prob"
+
+    default_keys = _AcceptedKeys
+    tensor_keys: _AcceptedKeys
+    default_value_estimator = ValueEstimators.TD0
+    SUPPORTED_VALUE_ESTIMATORS = (
+        ValueEstimators.TD0,
+        ValueEstimators.TD1,
+        ValueEstimators.TDLambda,
+    )
+
+    actor_network: TensorDictModuleBase
+    actor_network_params: TensorDictParams
+    target_actor_network_params: TensorDictParams
+    qvalue_network: TensorDictModuleBase
+    qvalue_network_params: TensorDictParams
+    target_qvalue_network_params: TensorDictParams
+    out_keys = ["loss_actor", "loss_qvalue", "loss_alpha", "alpha", "entropy"]
+
+    def __init__(
+        self,
+        actor_network: TensorDictModuleBase,
+        qvalue_network: TensorDictModuleBase | list[TensorDictModuleBase],
+        value_network: None = None,
+        *,
+        num_qvalue_nets: int = 2,
+        target_members: int | None = None,
+        actor_value: Literal["min", "mean"] = "min",
+        temperature: Temperature | None = None,
+        loss_function: str = "smooth_l1",
+        alpha_init: float = 1.0,
+        min_alpha: float | None = None,
+        max_alpha: float | None = None,
+        fixed_alpha: bool = False,
+        target_entropy: str | float = "auto",
+        action_spec: TensorSpec | None = None,
+        delay_actor: bool = False,
+        delay_qvalue: bool = True,
+        priority_key: str | None = None,
+        separate_losses: bool = False,
+        reduction: str | None = None,
+        skip_done_states: bool = False,
+        deactivate_vmap: bool = False,
+        use_prioritized_weights: str | bool = "auto",
+        scalar_output_mode: str | None = None,
+    ) -> None:
+        if value_network is not None:
+            raise ValueError(
+                f"`value_network` must be None, got `{type(value_network).__name__}`; the first "
+                "version of SAC, with a state value, is torchrl.objectives.SACLoss"
+            )
+        self._in_keys: list[NestedKey] | None = None
+        super().__init__()
+        self.delay_actor, self.delay_qvalue = delay_actor, delay_qvalue
+        self._set_deprecated_ctor_keys(priority_key=priority_key)
+        self.reduction = "mean" if reduction is None else reduction
+        self.loss_function = loss_function
+        self.use_prioritized_weights = use_prioritized_weights
+        self.deactivate_vmap = deactivate_vmap
+        self.skip_done_states = skip_done_states
+        self.actor_value = actor_value
+        self.target_members = target_members
+        self.scalar_output_mode = scalar_output_mode
+        self.convert_to_functional(actor_network, "actor_network", create_target_params=delay_actor)
+        ensemble = isinstance(qvalue_network, EnsembleCritic)
+        self.num_qvalue_nets = qvalue_network.num_critics if ensemble else num_qvalue_nets
+        self.convert_to_functional(
+            qvalue_network,
+            "qvalue_network",
+            None if ensemble else num_qvalue_nets,
+            create_target_params=delay_qvalue,
+            compare_against=list(actor_network.parameters()) if separate_losses else None,
+        )
+        self._check_members()
+        if temperature is None:
+            temperature = temperature_from(
+                alpha_init=alpha_init,
+                min_alpha=min_alpha,
+                max_alpha=max_alpha,
+                fixed_alpha=fixed_alpha,
+                target_entropy=target_entropy,
+            )
+        self._register_temperature(temperature, action_spec)
+        self._set_action_keys()
+        self._connect()
+
+    @dispatch
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        terms = self.critic_terms(tensordict)
+        terms.update(self.actor_terms(tensordict))
+        if self.reduction != "none":
+            return TensorDict(terms, batch_size=[])
+        scalars = {key: terms.pop(key) for key in list(terms) if not key.startswith("loss_")}
+        out = TensorDict(terms, batch_size=tensordict.batch_size)
+        if self.scalar_output_mode == "non_tensor":
+            for key, value in scalars.items():
+                out.set_non_tensor(key, value)
+        return out
+
+    def critic_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
+        """Only what trains the critics; writes the priority into ``tensordict``."""
+        loss, metadata = self.qvalue_loss(tensordict)
+        tensordict.set(self.tensor_keys.priority, metadata["td_error"])
+        return {"loss_qvalue": loss}
+
+    def actor_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
+        """Only what trains the actor and the temperature."""
+        loss, metadata = self.actor_loss(tensordict)
+        log_prob = metadata["log_prob"]
+        return {
+            "loss_actor": loss,
+            "loss_alpha": self._reduce(self.alpha_loss(log_prob), tensordict),
+            "alpha": self._alpha,
+            "entropy": -log_prob.mean(),
+        }
+
+    def qvalue_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
+        """Equation (5), summed over the members."""
+        self._bound_temperature()
+        target = self._target_value(tensordict)  # [*B]
+        value = self._critic.online(tensordict, tensordict.get(self.tensor_keys.action))  # [N, *B]
+        if target.shape != value.shape[1:]:
+            raise RuntimeError(
+                f"the target must have a critic's shape, got `{tuple(target.shape)}` and "
+                f"`{tuple(value.shape[1:])}`; reward and terminated end in a dimension of 1"
+            )
+        target = target.expand_as(value)
+        loss = distance_loss(value, target, loss_function=self.loss_function).sum(0)
+        error = value.detach() - target
+        metadata = {"td_error": error.abs().amax(0), "error": error, "target": target[0]}
+        return self._reduce(loss, tensordict), metadata
+
+    def actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
+        """Equation (7); reaches the actor alone."""
+        self._bound_temperature()
+        action, log_prob = sample_action(self, tensordict)
+        value = reduce_members(self._critic.frozen(tensordict, action), self.actor_value)
+        if value.shape != log_prob.shape:
+            raise RuntimeError(
+                f"the value must have the shape of the log-prob, got `{tuple(value.shape)}` and "
+                f"`{tuple(log_prob.shape)}`; the last dimension of an action is its event"
+            )
+        loss = self._alpha * log_prob - value
+        return self._reduce(loss, tensordict), {"log_prob": log_prob.detach()}
+
+    @torch.no_grad()
+    def _target_value(self, tensordict: TensorDictBase) -> Tensor:
+        next_value = self._next_value(tensordict.get("next"))
+        estimator, keys = self.value_estimator, self.tensor_keys
+        terminated = tensordict.get(("next", keys.terminated), None)
+        plain = type(estimator) is TD0Estimator and not estimator.average_rewards
+        if not plain or terminated is None:
+            data = tensordict.copy()
+            data.set(("next", estimator.tensor_keys.value), next_value.unsqueeze(-1))
+            return estimator.value_estimate(data).squeeze(-1)
+        reward = tensordict.get(("next", keys.reward))
+        gamma = estimator.gamma
+        steps = tensordict.get(estimator.tensor_keys.steps_to_next_obs, None)
+        if steps is not None:
+            gamma = gamma ** steps.view_as(reward).squeeze(-1)
+        return bellman_target(reward.squeeze(-1), terminated.squeeze(-1), next_value, gamma)
+
+    def _next_value(self, after: TensorDictBase) -> Tensor:
+        valid = None
+        if self.skip_done_states:
+            # A truncated state has a value: only terminated ones are passed over.
+            done = after.get(self.tensor_keys.done)
+            valid = ~after.get(self.tensor_keys.terminated, done).squeeze(-1)
+            if not valid.any():
+                return torch.zeros_like(valid, dtype=self.log_alpha.dtype)
+            after = after[valid]
+        action, log_prob = sample_action(self, after)
+        values = pick_members(self._critic.target(after, action), self.target_members)
+        value = soft_value(reduce_members(values, "min"), self._alpha, log_prob)
+        return value if valid is None else scatter_valid(value, valid)
+
+    def _reduce(self, loss: Tensor, tensordict: TensorDictBase) -> Tensor:
+        weights = self._maybe_get_priority_weight(tensordict)
+        if self.reduction == "mean" and weights is None and self._loss_mask_key == "auto":
+            # Looking for each mask entry in each term costs more than the mean itself.
+            names = tensordict.keys()
+            if "collector" not in names and "shifted_valid" not in names:
+                return loss.mean()
+        return self._reduce_loss(loss, tensordict=tensordict, weights=weights)
+
+    def make_value_estimator(
+        self, value_type: ValueEstimators | None = None, **hyperparams: Any
+    ) -> SACLoss:
+        value_type, hyperparams = self._prepare_value_estimator_kwargs(value_type, **hyperparams)
+        if value_type is not None:
+            names = ("value", "reward", "done", "terminated")
+            dispatch_value_estimator(
+                self,
+                value_type,
+                supported=self.SUPPORTED_VALUE_ESTIMATORS,
+                tensor_keys={name: getattr(self.tensor_keys, name) for name in names},
+                value_network=None,
+                deactivate_vmap=self.deactivate_vmap,
+                **hyperparams,
+            )
+        return self
+
+    @property
+    def in_keys(self) -> list[NestedKey]:
+        if self._in_keys is None:
+            self._set_in_keys()
+        return self._in_keys  # type: ignore[return-value]
+
+    @in_keys.setter
+    def in_keys(self, values: list[NestedKey]) -> None:
+        self._in_keys = values
+
+    def _set_in_keys(self) -> None:
+        keys = self.tensor_keys
+        after = [keys.reward, keys.done, keys.terminated, *self.actor_network.in_keys]
+        self._in_keys = list(
+            dict.fromkeys(
+                [
+                    keys.action,
+                    *(("next", *((key,) if isinstance(key, str) else key)) for key in after),
+                    *self.actor_network.in_keys,
+                    *self.qvalue_network.in_keys,
+                ]
+            )
+        )
+
+    def _set_action_keys(self) -> None:
+        log_prob = list(getattr(self.actor_network, "log_prob_keys", ()))
+        action = list(getattr(self.actor_network, "dist_sample_keys", ()))
+        if len(log_prob) > 1:
+            self.set_keys(log_prob=log_prob, action=action)
+        elif log_prob and action:
+            self.set_keys(log_prob=log_prob[0], action=action[0])
+
+    def _check_members(self) -> None:
+        members = self.target_members
+        if members is not None and not 1 <= members <= self.num_qvalue_nets:
+            raise ValueError(
+                f"`target_members` must lie between 1 and the {self.num_qvalue_nets} critics, got "
+                f"`{members}`"
+            )
+        if self.actor_value not in ("min", "mean"):
+            raise ValueError(f"`actor_value` must be 'min' or 'mean', got `{self.actor_value}`")
+
+    def _apply(self, fn: Any, recurse: bool = True) -> SACLoss:
+        out = super()._apply(fn)
+        bind_networks(self, self._critic)
+        return out
+
+    def _make_vmap(self) -> None:
+        bind_networks(self, self._critic)
+
+    def _connect(self) -> None:
+        self.__dict__["_critic"] = critic_caller(self)
+        bind_networks(self, self._critic)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy calls its networks, not this loss's.
+        return {name: value for name, value in self.__dict__.items() if name != "_critic"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._connect()
