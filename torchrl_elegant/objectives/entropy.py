@@ -68,6 +68,9 @@ class EntropyRegularisedLoss(LossModule):
 
     def alpha_loss(self, log_prob: Tensor) -> Tensor:
         """``-log alpha (log pi + target entropy)``, per sample."""
+        return self._alpha_loss(log_prob)
+
+    def _alpha_loss(self, log_prob: Tensor) -> Tensor:
         return -self.log_alpha * (log_prob + self.target_entropy)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:

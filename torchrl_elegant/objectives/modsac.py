@@ -47,7 +47,7 @@ class ModSACLoss(SACLoss):
     'mean'
     """
 
-    out_keys = [*SACLoss.out_keys, "critic_error"]
+    terms = (*SACLoss.terms, "critic_error")
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ModSACLoss(SACLoss):
         self.register_buffer("mean_std", torch.zeros(dimensions, device=device))
 
     def critic_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
-        loss, metadata = self.qvalue_loss(tensordict)
+        loss, metadata = self._qvalue_loss(tensordict)
         tensordict.set(self.tensor_keys.priority, metadata["td_error"])
         with torch.no_grad():
             self._follow("target_variance", "target_updates", metadata["target"].var(correction=0))

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from tensordict import TensorDict, TensorDictBase, TensorDictParams
-from tensordict.nn import TensorDictModuleBase, composite_lp_aggregate, dispatch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.data import TensorSpec
-from torchrl.objectives.utils import ValueEstimators, dispatch_value_estimator, distance_loss
-from torchrl.objectives.value import TD0Estimator
+from torchrl.objectives.utils import distance_loss
 
-from torchrl_elegant.functional import bellman_target, pick_members, reduce_members, soft_value
+from torchrl_elegant.functional import pick_members, reduce_members, soft_value
 from torchrl_elegant.modules import EnsembleCritic, Temperature
-from torchrl_elegant.objectives.entropy import EntropyRegularisedLoss, temperature_from
-from torchrl_elegant.objectives.networks import (
-    bind_networks,
-    critic_caller,
-    sample_action,
-    scatter_valid,
-)
+from torchrl_elegant.objectives.actor_critic import ActorCriticLoss
+from torchrl_elegant.objectives.entropy import temperature_from
+from torchrl_elegant.objectives.networks import sample_action, scatter_valid
 
 
-class SACLoss(EntropyRegularisedLoss):
+class SACLoss(ActorCriticLoss):
     r"""SAC (Haarnoja et al. 2018, arXiv:1812.05905) for critic ensembles of any size.
 
     With members :math:`Q_i`, targets :math:`\bar Q_i`, a subset :math:`M` of members and actions
@@ -76,40 +70,6 @@ class SACLoss(EntropyRegularisedLoss):
     ['alpha', 'entropy', 'loss_actor', 'loss_alpha', 'loss_qvalue']
     """
 
-    @dataclass
-    class _AcceptedKeys:
-        action: NestedKey = "action"
-        value: NestedKey = "state_value"
-        state_action_value: NestedKey = "state_action_value"
-        log_prob: NestedKey | None = None
-        priority: NestedKey = "td_error"
-        reward: NestedKey = "reward"
-        done: NestedKey = "done"
-        terminated: NestedKey = "terminated"
-        priority_weight: NestedKey = "priority_weight"
-
-        def __post_init__(self) -> None:
-            if self.log_prob is None:
-                aggregate = composite_lp_aggregate(nowarn=True)
-                self.log_prob = "sample_log_prob" if aggregate else "action_log_prob"
-
-    default_keys = _AcceptedKeys
-    tensor_keys: _AcceptedKeys
-    default_value_estimator = ValueEstimators.TD0
-    SUPPORTED_VALUE_ESTIMATORS = (
-        ValueEstimators.TD0,
-        ValueEstimators.TD1,
-        ValueEstimators.TDLambda,
-    )
-
-    actor_network: TensorDictModuleBase
-    actor_network_params: TensorDictParams
-    target_actor_network_params: TensorDictParams
-    qvalue_network: TensorDictModuleBase
-    qvalue_network_params: TensorDictParams
-    target_qvalue_network_params: TensorDictParams
-    out_keys = ["loss_actor", "loss_qvalue", "loss_alpha", "alpha", "entropy"]
-
     def __init__(
         self,
         actor_network: TensorDictModuleBase,
@@ -143,6 +103,7 @@ class SACLoss(EntropyRegularisedLoss):
                 "version of SAC, with a state value, is torchrl.objectives.SACLoss"
             )
         self._in_keys: list[NestedKey] | None = None
+        self._out_keys: list[NestedKey] | None = None
         super().__init__()
         self.delay_actor, self.delay_qvalue = delay_actor, delay_qvalue
         self._set_deprecated_ctor_keys(priority_key=priority_key)
@@ -177,37 +138,7 @@ class SACLoss(EntropyRegularisedLoss):
         self._set_action_keys()
         self._connect()
 
-    @dispatch
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        terms = self.critic_terms(tensordict)
-        terms.update(self.actor_terms(tensordict))
-        if self.reduction != "none":
-            return TensorDict(terms, batch_size=[])
-        scalars = {key: terms.pop(key) for key in list(terms) if not key.startswith("loss_")}
-        out = TensorDict(terms, batch_size=tensordict.batch_size)
-        if self.scalar_output_mode == "non_tensor":
-            for key, value in scalars.items():
-                out.set_non_tensor(key, value)
-        return out
-
-    def critic_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
-        """Only what trains the critics; writes the priority into ``tensordict``."""
-        loss, metadata = self.qvalue_loss(tensordict)
-        tensordict.set(self.tensor_keys.priority, metadata["td_error"])
-        return {"loss_qvalue": loss}
-
-    def actor_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
-        """Only what trains the actor and the temperature."""
-        loss, metadata = self.actor_loss(tensordict)
-        log_prob = metadata["log_prob"]
-        return {
-            "loss_actor": loss,
-            "loss_alpha": self._reduce(self.alpha_loss(log_prob), tensordict),
-            "alpha": self._alpha,
-            "entropy": -log_prob.mean(),
-        }
-
-    def qvalue_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
+    def _qvalue_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
         """Equation (5), summed over the members."""
         self._bound_temperature()
         target = self._target_value(tensordict)  # [*B]
@@ -223,7 +154,7 @@ class SACLoss(EntropyRegularisedLoss):
         metadata = {"td_error": error.abs().amax(0), "error": error, "target": target[0]}
         return self._reduce(loss, tensordict), metadata
 
-    def actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
+    def _actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
         """Equation (7); reaches the actor alone."""
         self._bound_temperature()
         action, log_prob = sample_action(self, tensordict)
@@ -235,23 +166,6 @@ class SACLoss(EntropyRegularisedLoss):
             )
         loss = self._alpha * log_prob - value
         return self._reduce(loss, tensordict), {"log_prob": log_prob.detach()}
-
-    @torch.no_grad()
-    def _target_value(self, tensordict: TensorDictBase) -> Tensor:
-        next_value = self._next_value(tensordict.get("next"))
-        estimator, keys = self.value_estimator, self.tensor_keys
-        terminated = tensordict.get(("next", keys.terminated), None)
-        plain = type(estimator) is TD0Estimator and not estimator.average_rewards
-        if not plain or terminated is None:
-            data = tensordict.copy()
-            data.set(("next", estimator.tensor_keys.value), next_value.unsqueeze(-1))
-            return estimator.value_estimate(data).squeeze(-1)
-        reward = tensordict.get(("next", keys.reward))
-        gamma = estimator.gamma
-        steps = tensordict.get(estimator.tensor_keys.steps_to_next_obs, None)
-        if steps is not None:
-            gamma = gamma ** steps.view_as(reward).squeeze(-1)
-        return bellman_target(reward.squeeze(-1), terminated.squeeze(-1), next_value, gamma)
 
     def _next_value(self, after: TensorDictBase) -> Tensor:
         valid = None
@@ -267,64 +181,6 @@ class SACLoss(EntropyRegularisedLoss):
         value = soft_value(reduce_members(values, "min"), self._alpha, log_prob)
         return value if valid is None else scatter_valid(value, valid)
 
-    def _reduce(self, loss: Tensor, tensordict: TensorDictBase) -> Tensor:
-        weights = self._maybe_get_priority_weight(tensordict)
-        if self.reduction == "mean" and weights is None and self._loss_mask_key == "auto":
-            # Looking for each mask entry in each term costs more than the mean itself.
-            names = tensordict.keys()
-            if "collector" not in names and "shifted_valid" not in names:
-                return loss.mean()
-        return self._reduce_loss(loss, tensordict=tensordict, weights=weights)
-
-    def make_value_estimator(
-        self, value_type: ValueEstimators | None = None, **hyperparams: Any
-    ) -> SACLoss:
-        value_type, hyperparams = self._prepare_value_estimator_kwargs(value_type, **hyperparams)
-        if value_type is not None:
-            names = ("value", "reward", "done", "terminated")
-            dispatch_value_estimator(
-                self,
-                value_type,
-                supported=self.SUPPORTED_VALUE_ESTIMATORS,
-                tensor_keys={name: getattr(self.tensor_keys, name) for name in names},
-                value_network=None,
-                deactivate_vmap=self.deactivate_vmap,
-                **hyperparams,
-            )
-        return self
-
-    @property
-    def in_keys(self) -> list[NestedKey]:
-        if self._in_keys is None:
-            self._set_in_keys()
-        return self._in_keys  # type: ignore[return-value]
-
-    @in_keys.setter
-    def in_keys(self, values: list[NestedKey]) -> None:
-        self._in_keys = values
-
-    def _set_in_keys(self) -> None:
-        keys = self.tensor_keys
-        after = [keys.reward, keys.done, keys.terminated, *self.actor_network.in_keys]
-        self._in_keys = list(
-            dict.fromkeys(
-                [
-                    keys.action,
-                    *(("next", *((key,) if isinstance(key, str) else key)) for key in after),
-                    *self.actor_network.in_keys,
-                    *self.qvalue_network.in_keys,
-                ]
-            )
-        )
-
-    def _set_action_keys(self) -> None:
-        log_prob = list(getattr(self.actor_network, "log_prob_keys", ()))
-        action = list(getattr(self.actor_network, "dist_sample_keys", ()))
-        if len(log_prob) > 1:
-            self.set_keys(log_prob=log_prob, action=action)
-        elif log_prob and action:
-            self.set_keys(log_prob=log_prob[0], action=action[0])
-
     def _check_members(self) -> None:
         members = self.target_members
         if members is not None and not 1 <= members <= self.num_qvalue_nets:
@@ -334,23 +190,3 @@ class SACLoss(EntropyRegularisedLoss):
             )
         if self.actor_value not in ("min", "mean"):
             raise ValueError(f"`actor_value` must be 'min' or 'mean', got `{self.actor_value}`")
-
-    def _apply(self, fn: Any, recurse: bool = True) -> SACLoss:
-        out = super()._apply(fn)
-        bind_networks(self, self._critic)
-        return out
-
-    def _make_vmap(self) -> None:
-        bind_networks(self, self._critic)
-
-    def _connect(self) -> None:
-        self.__dict__["_critic"] = critic_caller(self)
-        bind_networks(self, self._critic)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy calls its networks, not this loss's.
-        return {name: value for name, value in self.__dict__.items() if name != "_critic"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._connect()
