@@ -48,6 +48,7 @@ from torchrl_elegant.envs.wrap import complete_env, with_truncated
 
 EnvSource = str | Callable[..., gymnasium.Env | EnvBase]
 Backend = Literal["vector", "parallel"]
+Batched = Literal["batched", "single"]
 
 
 def make_env(
@@ -91,7 +92,7 @@ def make_env(
     seeds = None if seed is None else sub_seeds(seed, num_envs or 1)
     if backend == "vector":
         others = [factory] * ((num_envs or 1) - 1)
-        batched = "single" if num_envs is None else "batched"
+        batched: Batched = "single" if num_envs is None else "batched"
         return shared(factories=[lambda: first, *others], batched=batched, seeds=seeds)
     with_bounds = shared(factories=[lambda: first], batched="single")
     low, high = with_bounds.action_low, with_bounds.action_high

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -161,7 +161,7 @@ class ActionCodec:
     """What the policy sees (`spec`), and `decode`: a batch of actions -> one per environment."""
 
     spec: TensorSpec
-    decode: Callable[[np.ndarray], Sequence]
+    decode: Callable[[np.ndarray], np.ndarray]
     low: np.ndarray | None = None
     high: np.ndarray | None = None
 
@@ -179,7 +179,7 @@ def action_codec(
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         return _box_codec(space)
     if isinstance(space, spaces.MultiBinary):
-        return ActionCodec(spec=_binary_spec(space), decode=np.array)
+        return ActionCodec(spec=_binary_spec(space), decode=np.copy)
     if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
         return _discrete_codec(space, discrete_actions)
     raise UnsupportedSpaceError(role="action", space=space, env_name=env_name)
@@ -223,7 +223,7 @@ def _discrete_codec(
 ) -> ActionCodec:
     sizes, starts = _sizes_and_starts(space)
     single = isinstance(space, spaces.Discrete)
-    shape = () if single else space.nvec.shape
+    shape = () if isinstance(space, spaces.Discrete) else space.nvec.shape
     if discrete_actions == "categorical":
         spec = Categorical(sizes[0]) if single else MultiCategorical(sizes)
         first = starts[0] if single else starts

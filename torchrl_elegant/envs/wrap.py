@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,7 +46,7 @@ def complete_env(env: EnvBase) -> Completion:
     if any(leaf.dtype == torch.float64 for leaf in leaves):
         missing.append(DoubleToFloat)
     low, high = _bounds(env)
-    if low is not None and not ((low == -1).all() and (high == 1).all()):
+    if low is not None and not (np.all(low == -1) and np.all(high == 1)):
         missing.append(ActionScaling)
     names = {_last(key) for key in env.full_observation_spec.keys(True, True)}
     if "step_count" not in names:
@@ -65,7 +65,7 @@ def with_truncated(factory: Callable[[], EnvBase]) -> EnvBase:
 
 
 def _bounds(env: EnvBase) -> tuple[np.ndarray | None, np.ndarray | None]:
-    actions: Iterable[TensorSpec] = list(env.full_action_spec.values(True, True))
+    actions: list[TensorSpec] = list(env.full_action_spec.values(True, True))
     # A scaled action is one tensor; several (multi-agent groups) keep their own units.
     if len(actions) != 1 or not isinstance(actions[0], Bounded):
         return None, None

@@ -70,9 +70,10 @@ class MLP(nn.Module):
         self.activation = activation
         self._activate = ACTIVATIONS[activation]
         sizes = [in_features, *num_cells, out_features]
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
-        for layer in self.layers:
-            last = layer is self.layers[-1]
+        layers = [nn.Linear(a, b) for a, b in pairwise(sizes)]
+        self.layers = nn.ModuleList(layers)
+        for layer in layers:
+            last = layer is layers[-1]
             nn.init.orthogonal_(layer.weight, output_gain if last else hidden_gain(activation))
             nn.init.zeros_(layer.bias)
 

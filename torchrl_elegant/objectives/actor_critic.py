@@ -42,6 +42,8 @@ class ActorCriticLoss(EntropyRegularisedLoss):
     qvalue_network: TensorDictModuleBase
     qvalue_network_params: TensorDictParams
     target_qvalue_network_params: TensorDictParams
+    _in_keys: list[NestedKey] | None
+    _out_keys: list[NestedKey] | None
     terms: tuple[str, ...] = ("loss_actor", "loss_qvalue", "loss_alpha", "alpha", "entropy")
     reduction: str
     scalar_output_mode: str | None
@@ -144,7 +146,7 @@ class ActorCriticLoss(EntropyRegularisedLoss):
     def in_keys(self) -> list[NestedKey]:
         if self._in_keys is None:
             self._set_in_keys()
-        return self._in_keys  # type: ignore[return-value]
+        return self._in_keys or []
 
     @in_keys.setter
     def in_keys(self, values: list[NestedKey]) -> None:
@@ -171,14 +173,6 @@ class ActorCriticLoss(EntropyRegularisedLoss):
                 ]
             )
         )
-
-    def _set_action_keys(self) -> None:
-        log_prob = list(getattr(self.actor_network, "log_prob_keys", ()))
-        action = list(getattr(self.actor_network, "dist_sample_keys", ()))
-        if len(log_prob) > 1:
-            self.set_keys(log_prob=log_prob, action=action)
-        elif log_prob and action:
-            self.set_keys(log_prob=log_prob[0], action=action[0])
 
     def _apply(self, fn: Any, recurse: bool = True) -> ActorCriticLoss:
         out = super()._apply(fn)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from tensordict.nn import composite_lp_aggregate
+from tensordict.nn import TensorDictModuleBase, composite_lp_aggregate
 from tensordict.utils import NestedKey
 
 
@@ -30,3 +31,16 @@ class ActorCriticKeys:
         if self.log_prob is None:
             aggregate = composite_lp_aggregate(nowarn=True)
             self.log_prob = "sample_log_prob" if aggregate else "action_log_prob"
+
+
+def keys_of(actor: TensorDictModuleBase) -> dict[str, Any]:
+    """Where ``actor`` writes action and log-prob; lists for a composite action.
+
+    >>> keys_of(TensorDictModuleBase())
+    {}
+    """
+    log_prob = list(getattr(actor, "log_prob_keys", ()))
+    action = list(getattr(actor, "dist_sample_keys", ()))
+    if len(log_prob) > 1:
+        return {"log_prob": log_prob, "action": action}
+    return {"log_prob": log_prob[0], "action": action[0]} if log_prob and action else {}

@@ -7,7 +7,6 @@ from typing import Literal
 import torch
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
-from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.data import TensorSpec
 from torchrl.objectives.utils import distance_loss
@@ -16,6 +15,7 @@ from torchrl_elegant.functional import pick_members, reduce_members, soft_value
 from torchrl_elegant.modules import EnsembleCritic, Temperature
 from torchrl_elegant.objectives.actor_critic import ActorCriticLoss
 from torchrl_elegant.objectives.entropy import temperature_from
+from torchrl_elegant.objectives.keys import keys_of
 from torchrl_elegant.objectives.networks import sample_action, scatter_valid
 
 
@@ -102,8 +102,7 @@ class SACLoss(ActorCriticLoss):
                 f"`value_network` must be None, got `{type(value_network).__name__}`; the first "
                 "version of SAC, with a state value, is torchrl.objectives.SACLoss"
             )
-        self._in_keys: list[NestedKey] | None = None
-        self._out_keys: list[NestedKey] | None = None
+        self._in_keys = self._out_keys = None
         super().__init__()
         self.delay_actor, self.delay_qvalue = delay_actor, delay_qvalue
         self._set_deprecated_ctor_keys(priority_key=priority_key)
@@ -116,8 +115,8 @@ class SACLoss(ActorCriticLoss):
         self.target_members = target_members
         self.scalar_output_mode = scalar_output_mode
         self.convert_to_functional(actor_network, "actor_network", create_target_params=delay_actor)
-        ensemble = isinstance(qvalue_network, EnsembleCritic)
-        self.num_qvalue_nets = qvalue_network.num_critics if ensemble else num_qvalue_nets
+        ensemble = qvalue_network if isinstance(qvalue_network, EnsembleCritic) else None
+        self.num_qvalue_nets = ensemble.num_critics if ensemble else num_qvalue_nets
         self.convert_to_functional(
             qvalue_network,
             "qvalue_network",
@@ -135,7 +134,7 @@ class SACLoss(ActorCriticLoss):
                 target_entropy=target_entropy,
             )
         self._register_temperature(temperature, action_spec)
-        self._set_action_keys()
+        self.set_keys(**keys_of(actor_network))
         self._connect()
 
     def _qvalue_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
