@@ -1,0 +1,124 @@
+"""Writes a learning study: a table per seed, the statistics over seeds, and the curves."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _report import processor
+
+from torchrl_elegant.trainers.metrics_file import read_metrics
+
+Result = Mapping[str, Any]
+
+
+def by_algorithm(results: Sequence[Result]) -> Iterable[tuple[str, list[Result]]]:
+    for name, group in groupby(results, key=lambda result: result["algorithm"]):
+        yield name, list(group)
+
+
+def curve(result: Result) -> list[dict[str, float]]:
+    return read_metrics(Path(result["folder"]) / "metrics.csv")
+
+
+def per_seed(results: Sequence[Result]) -> str:
+    lines = [
+        "| algorithm | seed | return, mean | std over episodes | frames | updates | minutes |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for result in results:
+        final, last = result["evaluation"], curve(result)[-1]
+        lines.append(
+            f"| {result['algorithm']} | {result['seed']} | {final['return_mean']:.1f} | "
+            f"{final['return_std']:.1f} | {last['frames']:.0f} | {last['updates']:.0f} | "
+            f"{last['seconds'] / 60:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def over_seeds(results: Sequence[Result]) -> str:
+    lines = [
+        "| algorithm | seeds | return, mean | std over seeds | worst seed | best seed | frames |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, group in by_algorithm(results):
+        returns = [result["evaluation"]["return_mean"] for result in group]
+        spread = f"{statistics.stdev(returns):.1f}" if len(returns) > 1 else "-"
+        frames = statistics.mean(curve(result)[-1]["frames"] for result in group)
+        lines.append(
+            f"| {name} | {len(returns)} | {statistics.mean(returns):.1f} | {spread} | "
+            f"{min(returns):.1f} | {max(returns):.1f} | {frames:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def write(
+    results: Sequence[Result],
+    folder: Path,
+    *,
+    name: str,
+    title: str,
+    command: str,
+    settings: str,
+    episodes: int,
+) -> Path:
+    """``<name>.md`` and ``<name>.png`` in ``folder``; returns the table's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.md"
+    parts = [
+        f"# {title}",
+        f"`{command}`",
+        f"Trained with `{settings}`, everything else at its default; evaluated at the end over "
+        f"{episodes} episodes of the deterministic policy. {processor()}, {os.cpu_count()} cores.",
+        f"![curves]({name}.png)",
+        "## Over seeds",
+        over_seeds(results),
+        "## Each seed",
+        per_seed(results),
+    ]
+    path.write_text("\n\n".join(parts) + "\n")
+    draw(results, folder / f"{name}.png", title=f"{title}: {settings}")
+    return path
+
+
+def draw(results: Sequence[Result], path: Path, *, title: str) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(8, 4.5))
+    for name, group in by_algorithm(results):
+        grid, returns = aligned([curve(result) for result in group])
+        mean, spread = returns.mean(0), returns.std(0)
+        (line,) = axis.plot(grid, mean, label=f"{name}, mean and std of {len(group)} seeds")
+        axis.fill_between(grid, mean - spread, mean + spread, color=line.get_color(), alpha=0.2)
+        for row in returns:
+            axis.plot(grid, row, color=line.get_color(), linewidth=0.5, alpha=0.5)
+    axis.set_xlabel("frames")
+    axis.set_ylabel("return of the deterministic policy")
+    axis.set_title(title, fontsize=10)
+    axis.legend()
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def aligned(curves: Sequence[Sequence[Mapping[str, float]]]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns of every curve, [seeds, points], on the frames that all of them cover."""
+    evaluated = [
+        np.array([(row["frames"], row["return_mean"]) for row in rows]).reshape(-1, 2)
+        for rows in curves
+    ]
+    evaluated = [rows[np.isfinite(rows[:, 1])] for rows in evaluated]
+    low = max(rows[0, 0] for rows in evaluated)
+    high = min(rows[-1, 0] for rows in evaluated)
+    grid = np.unique(np.concatenate([rows[:, 0] for rows in evaluated]))
+    grid = grid[(grid >= low) & (grid <= high)]
+    return grid, np.stack([np.interp(grid, rows[:, 0], rows[:, 1]) for rows in evaluated])

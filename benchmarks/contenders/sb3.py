@@ -1,0 +1,74 @@
+"""Stable-Baselines3's SAC, with its defaults where the case does not say otherwise.
+
+But with fused Adam, which it does not take by itself and which makes it some 13 % faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from stable_baselines3 import SAC
+from stable_baselines3.common.logger import Logger
+
+from contenders.case import Case, random_transitions
+
+PACKAGES = ("stable-baselines3", "torch")
+
+
+def make(case: Case) -> Callable[[int], int]:
+    torch.set_num_threads(case.threads)
+    return serve(build(SAC, case, {"optimizer_kwargs": {"fused": True}}, device="cpu"), case)
+
+
+def build(algorithm: type, case: Case, policy_options: Mapping[str, Any], **options: Any) -> Any:
+    return algorithm(
+        "MlpPolicy",
+        case.env,
+        learning_rate=case.learning_rate,
+        buffer_size=case.buffer,
+        learning_starts=1000,
+        batch_size=case.batch,
+        tau=case.tau,
+        gamma=case.gamma,
+        train_freq=case.group,
+        gradient_steps=case.group,
+        policy_kwargs={"net_arch": [case.width, case.width], **policy_options},
+        seed=case.seed,
+        **options,
+    )
+
+
+def serve(model: Any, case: Case) -> Callable[[int], int]:
+    # A logger without outputs: what is recorded goes nowhere.
+    model.set_logger(Logger(folder=None, output_formats=[]))
+    if case.kind == "loop":
+        model.learn(1200, log_interval=None)
+
+        def frames(count: int) -> int:
+            before = model.num_timesteps
+            model.learn(count, reset_num_timesteps=False, log_interval=None)
+            return model.num_timesteps - before
+
+        return frames
+
+    data = random_transitions(case)
+    for row in range(case.filled):
+        columns = {name: column[row : row + 1] for name, column in data.items()}
+        model.replay_buffer.add(
+            columns["observation"],
+            columns["next_observation"],
+            columns["action"],
+            columns["reward"],
+            columns["terminated"],
+            [{}],
+        )
+
+    def updates(count: int) -> int:
+        calls = -(-count // case.group)
+        for _ in range(calls):
+            model.train(gradient_steps=case.group, batch_size=case.batch)
+        return calls * case.group
+
+    return updates

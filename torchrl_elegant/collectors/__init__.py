@@ -1,0 +1,22 @@
+"""Collectors: in this process, and in worker processes beside a learner."""
+
+from torchrl.collectors import MultiAsyncCollector
+
+from torchrl_elegant.collectors.asynchronous import AsyncCollector
+from torchrl_elegant.collectors.liveness import WorkerDiedError
+from torchrl_elegant.collectors.pacing import Pacer, Ticket
+from torchrl_elegant.collectors.sync import SyncCollector
+from torchrl_elegant.collectors.weights import SharedWeights
+
+# The name that this project was designed with, for today's class.
+MultiaSyncDataCollector = MultiAsyncCollector
+
+__all__ = [
+    "AsyncCollector",
+    "MultiaSyncDataCollector",
+    "Pacer",
+    "SharedWeights",
+    "SyncCollector",
+    "Ticket",
+    "WorkerDiedError",
+]

@@ -1,0 +1,128 @@
+"""A collector in this process that steps the simulator directly wherever it can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+from tensordict import TensorDictBase
+from torch import nn
+from torchrl.collectors import Collector
+from torchrl.envs import EnvBase
+
+from torchrl_elegant.collectors.finite import finite_keys, require_finite
+from torchrl_elegant.collectors.lean import LeanRollout, can_be_lean
+
+
+class Gate(Protocol):
+    """Decides when a worker may collect."""
+
+    def acquire(self, frames: int) -> bool:
+        """Blocks until `frames` may be collected; False ends the collection."""
+
+
+class WeightSource(Protocol):
+    """Where a worker finds newer policy weights."""
+
+    def pull(self, policy: nn.Module) -> None:
+        """Copies the newest weights into `policy` where there are newer ones."""
+
+
+class CollectionEnded(Exception):
+    """The gate is closed: `rollout` has nothing more to collect."""
+
+
+class SyncCollector(Collector):
+    """TorchRL's `Collector`, with the same arguments, batches and trajectory ids, for less.
+
+    Over a `GymnasiumEnv` in host memory it steps the environment through its numpy interface,
+    calls the policy once per step on the whole batch, and writes rows in place into one new
+    TensorDict per batch. A policy with a method `act(observation) -> action` is called without
+    a TensorDict. Everything else (transforms, devices, compiled policies, writing frame by
+    frame) runs TorchRL's own rollout. Both raise `FloatingPointError` at the first reward or
+    observation that is not finite, save for frames that `extend_buffer=False` writes to the
+    buffer before they can be seen. Measured in `benchmarks/`.
+
+    `set_seed` also resets: TorchRL leaves the first episode as it was before the seed.
+
+    Args:
+        create_env_fn: as TorchRL.
+        policy: as TorchRL.
+        gate: asked before each rollout; when it says no, iteration ends.
+        weights: asked after the gate, so that a batch is collected with the newest policy.
+        **kwargs: as TorchRL.
+
+    >>> from torchrl_elegant.envs import make_env
+    >>> collector = SyncCollector(make_env("CartPole-v1", 2), frames_per_batch=8, total_frames=16)
+    >>> [batch.shape for batch in collector]
+    [torch.Size([2, 4]), torch.Size([2, 4])]
+    """
+
+    def __init__(
+        self,
+        create_env_fn: EnvBase | Callable[[], EnvBase],
+        policy: Callable[[TensorDictBase], TensorDictBase] | None = None,
+        *,
+        gate: Gate | None = None,
+        weights: WeightSource | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(create_env_fn, policy, **kwargs)
+        self._entry, self._weight_source = gate, weights
+        self._finite_keys = finite_keys(self.env)
+        self._lean = LeanRollout(self) if can_be_lean(self) else None
+        # TorchRL clones what it yields because it writes into the same buffers again; a lean
+        # rollout is new memory each time, unless the caller asked for the same TensorDict.
+        if self._lean is not None and not self._extends_buffer:
+            self.return_same_td = True
+            # Looking for private keys in every batch costs as much as a small policy.
+            self._exclude_private_keys = any(
+                name.startswith("_") for name in self._lean.key_names()
+            )
+
+    @property
+    def frames(self) -> int:
+        """How many frames it has collected."""
+        return self._frames
+
+    @property
+    def is_lean(self) -> bool:
+        """Whether rollouts step the simulator directly."""
+        return self._lean is not None
+
+    @property
+    def _extends_buffer(self) -> bool:
+        return self.replay_buffer is not None and not self._ignore_rb
+
+    def iterator(self) -> Iterator[TensorDictBase]:
+        try:
+            yield from super().iterator()
+        except CollectionEnded:
+            return
+
+    @torch.no_grad()
+    def rollout(self) -> TensorDictBase | None:
+        """One batch of frames; raises `CollectionEnded` when the gate is closed."""
+        if self._entry is not None and not self._entry.acquire(self.requested_frames_per_batch):
+            raise CollectionEnded
+        if self._weight_source is not None:
+            self._weight_source.pull(self.policy)
+        if self._lean is None:
+            batch = super().rollout()
+        else:
+            if self.pre_collect_hook is not None:
+                self.pre_collect_hook()
+            if self.reset_at_each_iter:
+                self._carrier.update(self.env.reset(), inplace=True)
+                self._start_new_trajectories()
+            batch = self._maybe_set_truncated(self._lean.collect(self))
+        if batch is not None:
+            require_finite(batch, keys=self._finite_keys, frames=self._frames)
+        return batch
+
+    def set_seed(self, seed: int, static_seed: bool = False) -> int:
+        """Seeds the environments and starts their episodes anew; returns the next seed."""
+        next_seed = super().set_seed(seed, static_seed=static_seed)
+        self.reset()
+        return next_seed
