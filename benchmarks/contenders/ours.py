@@ -16,12 +16,14 @@ from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.trainers.learner import Learner
+from torchrl_elegant.trainers.memory import keep_freed_blocks
 
 PACKAGES = ("torchrl_elegant", "torchrl", "tensordict", "torch")
 
 
 def make(case: Case) -> Callable[[int], int]:
     torch.set_num_threads(case.threads)
+    keep_freed_blocks()  # as `train` does
     torch.manual_seed(case.seed)
     env = make_env(case.env, 1, seed=case.seed)
     config = SACConfig(

@@ -1,0 +1,44 @@
+"""SAC and ModSAC learn to swing a pendulum up, and do not where the actor cannot learn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torchrl_elegant.algorithms import ModSACConfig, SACConfig
+from torchrl_elegant.trainers import train
+
+SMALL = {
+    "num_cells": (64, 64),
+    "batch_size": 64,
+    "critic_lr": 1e-3,
+    "alpha_lr": 1e-3,
+    "warmup": 500,
+}
+
+
+def final_return(config: SACConfig, folder: Path, frames: int) -> float:
+    result = train(
+        config,
+        "Pendulum-v1",
+        total_frames=frames,
+        eval_interval=frames,
+        eval_episodes=10,
+        checkpoint_interval=frames,
+        folder=str(folder),
+        logger="none",
+        progress=False,
+        threads=1,
+    )
+    return result.history[-1]["return_mean"]
+
+
+@pytest.mark.parametrize(("config", "frames"), [(SACConfig, 5_000), (ModSACConfig, 7_000)])
+def test_it_learns_to_swing_a_pendulum_up(tmp_path, config, frames):
+    assert final_return(config(actor_lr=1e-3, **SMALL), tmp_path / "run", frames) >= -250.0
+
+
+@pytest.mark.parametrize(("config", "frames"), [(SACConfig, 3_000), (ModSACConfig, 3_000)])
+def test_it_learns_nothing_where_the_actor_cannot_move(tmp_path, config, frames):
+    assert final_return(config(actor_lr=1e-9, **SMALL), tmp_path / "run", frames) <= -700.0

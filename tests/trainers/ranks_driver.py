@@ -1,0 +1,111 @@
+"""What each rank does in `test_distributed.py`: `torchrun ranks_driver.py <task> <folder>`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+from tensordict import TensorDict
+
+from torchrl_elegant.algorithms import ModSACConfig, SACConfig
+from torchrl_elegant.envs import make_env
+from torchrl_elegant.trainers.distributed import Ranks
+from torchrl_elegant.trainers.learner import Learner
+from torchrl_elegant.trainers.monitor import Monitor
+from torchrl_elegant.trainers.train import resume, train
+
+POINT = "faults.fault_envs:point"
+
+
+def fixed_batch() -> TensorDict:
+    """Eight transitions, the same in every process."""
+    random = torch.Generator().manual_seed(1)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=random)
+
+    ended = torch.arange(8).reshape(8, 1) % 4 == 0
+    following = {
+        "observation": normal(8, 2),
+        "reward": normal(8, 1),
+        "done": ended,
+        "terminated": ended,
+    }
+    page = {"observation": normal(8, 2), "action": normal(8, 1).tanh(), "next": following}
+    return TensorDict(page, batch_size=[8])
+
+
+def new_learner(ranks: Ranks | None) -> Learner:
+    """A learner with the same weights in every process, before anything is shared."""
+    torch.manual_seed(0)
+    env = make_env(POINT, 1)
+    config = SACConfig(num_cells=(8,), batch_size=8, temperature="fixed", alpha=0.2)
+    learner = Learner(config.build(env), ranks=ranks)
+    env.close()
+    return learner
+
+
+def gradients(folder: Path) -> None:
+    """One update, of this rank's half of the batch."""
+    with Ranks() as ranks:
+        learner = new_learner(ranks if ranks.count > 1 else None)
+        # The halves and the whole must draw the same actions: the mean.
+        torch.randn_like = torch.zeros_like
+        half = fixed_batch().split(8 // ranks.count)[ranks.rank]
+        seen: list[torch.Tensor] = []
+        step = learner.optimizer.step
+
+        def spy() -> None:
+            seen.extend(parameter.grad.clone() for parameter in learner._params)
+            step()
+
+        learner.optimizer.step = spy
+        learner.update(half)
+        torch.save(seen, folder / f"gradients-{ranks.count}-{ranks.rank}.pt")
+
+
+def run_here(folder: Path, **run) -> None:
+    """A whole run; what each rank is left with goes to a file."""
+    kept = {}
+    train_module = sys.modules["torchrl_elegant.trainers.train"]
+    build, loop = train_module.build_learner, train_module.train_off_policy
+
+    def keep_learner(*args):
+        kept["learner"], environment = build(*args)
+        return kept["learner"], environment
+
+    def keep_source(source, buffer, learner, monitor, **kwargs):
+        loop(source, buffer, learner, monitor, **kwargs)
+        kept.update(frames=source.frames, rows=len(buffer), watches=isinstance(monitor, Monitor))
+
+    train_module.build_learner, train_module.train_off_policy = keep_learner, keep_source
+    config = ModSACConfig(num_cells=(8,), batch_size=16, warmup=40)
+    settings = {
+        "frames_per_batch": 4,
+        "num_envs": 2,
+        "eval_episodes": 1,
+        "eval_interval": 80,
+        "logger": "none",
+        "progress": False,
+    }
+    if (folder / "run" / "config.yaml").exists():
+        result = resume(folder / "run", **run)
+    else:
+        result = train(config, POINT, folder=str(folder / "run"), **{**settings, **run})
+    learner = kept.pop("learner")
+    rank = Ranks().rank
+    page = {**kept, "learner": learner.state_dict(), "history": len(result.history)}
+    torch.save(page, folder / f"rank-{rank}.pt")
+
+
+TASKS = {
+    "gradients": gradients,
+    "train": lambda folder: run_here(folder, total_frames=200),
+    "goal": lambda folder: run_here(folder, total_frames=10_000_000, target_return=-1_000.0),
+    "endless": lambda folder: run_here(folder, total_frames=10_000_000),
+}
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    TASKS[sys.argv[1]](Path(sys.argv[2]))

@@ -1,0 +1,238 @@
+"""The command line: every mistake is one line and exit code 2, every result is on stdout."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from faults.runs import SMALL, run
+
+from torchrl_elegant.collectors import WorkerDiedError
+from torchrl_elegant.trainers.command import evaluate_command, train_command
+from torchrl_elegant.trainers.config import RunConfig
+from torchrl_elegant.trainers.options import run_main
+
+
+def call(capsys: pytest.CaptureFixture, *words: str, command=train_command) -> tuple[int, str, str]:
+    named = {"default": "sac"} if command is train_command else {}
+    code = command(words, program="script.py", **named)
+    streams = capsys.readouterr()
+    return code, streams.out, streams.err
+
+
+def refused(capsys: pytest.CaptureFixture, *words: str, command=train_command) -> str:
+    code, _, err = call(capsys, *words, command=command)
+    assert code == 2
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert err.endswith("\n")
+    assert "Traceback" not in err
+    return err
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on an environment that can be drawn."""
+    folder = tmp_path_factory.mktemp("runs") / "drawn"
+    words = [*SMALL, "env=faults.fault_envs:Drawn", "total_frames=48", f"folder={folder}"]
+    words.remove("env=faults.fault_envs:point")
+    assert train_command(words, program="train_sac.py", default="sac") == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["totl_frames=5"], ["`totl_frames`", "did you mean `total_frames`"]),
+        (["algorithm=sax"], ["'sax'", "did you mean `sac`"]),
+        (["collector=asink"], ["`collector`", "sync, async", "asink"]),
+        (["total_frames=many"], ["`total_frames`", "an integer", "many"]),
+        (["env=Pendlum-v1"], ["Pendlum-v1", "Pendulum-v1"]),
+        (["env=CartPole-v1"], ["continuous action space"]),
+        (["total_frames=0"], ["`total_frames`", "0"]),
+        (["actor_lr=-1"], ["`actor_lr` must be positive", "-1"]),
+        (["critic_lr=0"], ["`critic_lr` must be positive"]),
+        (["updates_per_frame=-1"], ["`updates_per_frame` must be positive"]),
+        (["updates_per_frame=inf"], ["`updates_per_frame` must be positive and finite"]),
+        (["tau=0"], ["`tau` must lie in (0, 1]", "0"]),
+        (["gamma=1.5"], ["`gamma` must lie in [0, 1]"]),
+        (["num_cells=0"], ["`num_cells`"]),
+        (["batch_size=64", "buffer_size=32"], ["`batch_size` must be at most buffer_size (32)"]),
+        (["total_frames=100", "warmup=100"], ["`total_frames`", "no update would ever be made"]),
+        (["updates_per_frame=1e-6"], ["no update would ever be made"]),
+        (["num_envs=4", "frames_per_batch=6"], ["`frames_per_batch`", "multiple", "(4)", "8"]),
+        (["resume=nowhere"], ["`resume`", "nowhere"]),
+        (["train"], ["'train'", "train=value"]),
+        (["--seed=3"], ["seed=3"]),
+        (["seed=1", "seed=2"], ["`seed` is given twice"]),
+        (["env=faults.fault_envs:broken"], ["RuntimeError", "on holiday", "fault_envs.py, line"]),
+        (["env=faults.fault_envs:absent"], ["faults.fault_envs:absent"]),
+        (["env=no.such.module:make"], ["no.such.module:make"]),
+        (["env=faults.fault_envs:not_an_environment"], ["int"]),
+        (["env_kwargs.lenth=3"], ["lenth"]),
+        (["env_kwargs=3"], ["env_kwargs.<name>"]),
+    ],
+)
+def test_a_mistake_is_one_line(capsys, tmp_path, words, parts):
+    given = {word.partition("=")[0] for word in words}
+    small = [word for word in SMALL if word.partition("=")[0] not in given]
+    folder = tmp_path / "run"
+    err = refused(capsys, *small, f"folder={folder}", *words)
+    for part in parts:
+        assert part in err
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("word", ["device=cuda", "device=cuda:7"])
+def test_a_gpu_that_is_not_there_is_refused(capsys, monkeypatch, tmp_path, word):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    err = refused(capsys, *SMALL, word, f"folder={tmp_path / 'run'}")
+    assert "`device` must be present (0 CUDA devices are)" in err
+
+
+def test_a_missing_extra_is_named(capsys, monkeypatch, tmp_path):
+    # What Gymnasium raises, and what the import system says, where MuJoCo is not installed.
+    find = importlib.util.find_spec
+
+    def raises(*args, **kwargs):
+        raise ImportError("No module named 'mujoco'")
+
+    monkeypatch.setattr("gymnasium.make", raises)
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "mujoco" else find(name, *a)
+    )
+    err = refused(capsys, *SMALL[1:], "env=Hopper-v5", f"folder={tmp_path / 'run'}")
+    assert "pip install torchrl_elegant[mujoco]" in err
+
+
+def test_a_folder_in_use_is_refused(capsys, trained):
+    err = refused(capsys, *SMALL, "total_frames=48", f"folder={trained}")
+    assert f"resume={trained}" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ([], "`total_frames` must exceed the 48 frames"),
+        (["total_frames=90", "env=faults.fault_envs:point"], "`env` must stay"),
+        (["total_frames=90", "folder=elsewhere"], "`folder` must stay"),
+        (["total_frames=90", "num_cells=16"], "the configuration must fit"),
+        (["total_frames=90", "buffer_size=40"], "the configuration must fit"),
+        (["total_frames=90", "algorithm=modsac"], "algorithm=sac"),
+    ],
+)
+def test_a_run_that_cannot_go_on_like_this_says_so(capsys, trained, words, part):
+    before = (trained / "config.yaml").read_text(), (trained / "metrics.csv").read_text()
+    assert part in refused(capsys, f"resume={trained}", *words)
+    assert before == ((trained / "config.yaml").read_text(), (trained / "metrics.csv").read_text())
+
+
+def test_a_word_changes_the_run_that_goes_on(capsys, tmp_path):
+    folder = tmp_path / "run"
+    assert call(capsys, *SMALL, "total_frames=48", f"folder={folder}")[0] == 0
+    assert call(capsys, f"resume={folder}", "total_frames=64", "gamma=0.5")[0] == 0
+    assert "gamma: 0.5" in (folder / "config.yaml").read_text()
+
+
+def test_help_lists_every_option(capsys):
+    code, out, err = call(capsys, "--help")
+    assert (code, err) == (0, "")
+    for name in (*RunConfig.__dataclass_fields__, "gamma", "resume", "algorithm"):
+        assert f"  {name}=" in out
+
+
+def test_a_real_process_prints_one_line_and_nothing_else():
+    done = run(["totl_frames=5"])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: unknown option `totl_frames`: did you mean `total_frames`?\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (FloatingPointError("`reward` must be finite"), "error: `reward` must be finite\n"),
+        (
+            WorkerDiedError("worker 1 raised; its traceback:\nTraceback\n  x\nKeyError: 'a'\n"),
+            "error: worker 1 raised; its traceback: KeyError: 'a'\n",
+        ),
+    ],
+)
+def test_a_run_that_cannot_go_on_is_one_line_and_exit_code_1(capsys, error, line):
+    def main(words):
+        raise error
+
+    assert run_main(main, []) == 1
+    assert capsys.readouterr().err == line
+
+
+def test_an_error_of_the_program_keeps_its_traceback():
+    def main(words):
+        raise AttributeError("a defect")
+
+    with pytest.raises(AttributeError):
+        run_main(main, [])
+
+
+@pytest.mark.parametrize("policy", ["final", "best"])
+def test_evaluation_prints_mean_spread_and_confidence(capsys, trained, policy):
+    words = (str(trained), "episodes=4", f"policy={policy}")
+    code, out, _ = call(capsys, *words, command=evaluate_command)
+    assert code == 0
+    report = json.loads((trained / "evaluation.json").read_text())
+    assert (report["episodes"], report["policy"]) == (4, policy)
+    expected = (
+        f"4 episodes: return {report['return_mean']:.2f} ± {report['return_std']:.2f} (std), "
+        f"95 % confidence of the mean ± {report['return_ci95']:.2f}, length 20.0\n"
+    )
+    assert out.endswith(expected)
+    with (trained / "evaluation.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["return"]) for row in rows] == report["returns"]
+    assert [int(row["length"]) for row in rows] == report["lengths"] == [20] * 4
+
+
+def test_evaluation_of_what_is_no_run_is_refused(capsys, tmp_path, trained):
+    def err(*words: str) -> str:
+        return refused(capsys, *words, command=evaluate_command)
+
+    assert "`run` must be a run folder" in err()
+    assert "config.yaml" in err(str(tmp_path))
+    assert "nowhere" in err("run=nowhere")
+    assert "`episodes` must be at least 1" in err(str(trained), "episodes=0")
+    assert "best" in err(str(trained), "policy=worst")
+
+
+def test_evaluation_before_the_first_checkpoint_is_refused(capsys, tmp_path, trained):
+    for name in ("config.yaml", "metrics.csv"):
+        (tmp_path / name).write_bytes((trained / name).read_bytes())
+    err = refused(capsys, str(tmp_path), command=evaluate_command)
+    assert "policy.pt" in err
+    assert "first checkpoint" in err
+
+
+def test_a_film_is_written(capsys, trained):
+    code, out, _ = call(capsys, str(trained), "episodes=1", "video=true", command=evaluate_command)
+    assert code == 0
+    assert f"video: {trained / 'video.gif'}" in out
+    assert (trained / "video.gif").read_bytes().startswith(b"GIF89a")
+
+
+@pytest.mark.parametrize("name", ["point", "Undrawn"])
+def test_a_film_of_what_cannot_be_seen_is_refused(capsys, tmp_path, trained, name):
+    for file in ("config.yaml", "metrics.csv", "policy.pt"):
+        (tmp_path / file).write_bytes((trained / file).read_bytes())
+    config = tmp_path / "config.yaml"
+    config.write_text(config.read_text().replace("fault_envs:Drawn", f"fault_envs:{name}"))
+    err = refused(capsys, str(tmp_path), "video=true", command=evaluate_command)
+    assert "`video` must be false" in err
+    assert not (tmp_path / "video.gif").exists()
+
+
+def test_a_film_without_its_package_is_refused(capsys, monkeypatch, trained):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    err = refused(capsys, str(trained), "video=true", command=evaluate_command)
+    assert "pip install torchrl_elegant[video]" in err

@@ -1,0 +1,195 @@
+"""Two ranks under torchrun train one policy."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from faults.runs import (
+    PATIENCE,
+    SMALL,
+    check_folder,
+    end_session,
+    environment,
+    run,
+    saved_frames,
+    seen_frames,
+    start,
+    wait_for_empty_session,
+    wait_until,
+)
+
+from torchrl_elegant.algorithms import SACConfig
+from torchrl_elegant.trainers.config import RunConfig
+from torchrl_elegant.trainers.distributed import Ranks
+from torchrl_elegant.trainers.metrics_file import read_metrics
+from torchrl_elegant.trainers.plan import per_rank
+from torchrl_elegant.trainers.values import UsageError
+
+DRIVER = Path(__file__).with_name("ranks_driver.py")
+TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+
+def begin(task: str, folder: Path, *launcher: str) -> subprocess.Popen:
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, *launcher, str(DRIVER), task, str(folder)],
+            stdout=log,
+            stderr=log,
+            env=environment(),
+            start_new_session=True,
+        )
+
+
+def complete(task: str, folder: Path, *launcher: str) -> None:
+    process = begin(task, folder, *launcher)
+    try:
+        code = process.wait(PATIENCE)
+        assert code == 0, (folder / "log").read_text()[-3_000:]
+        wait_for_empty_session(process.pid)
+    finally:
+        end_session(process.pid)
+
+
+def pages(folder: Path) -> list[dict]:
+    return [torch.load(folder / f"rank-{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+def trained(page: dict) -> dict:
+    """What must agree: all but the running statistics of the batches that a rank has seen."""
+    learner = dict(page["learner"])
+    learner["loss"] = {
+        name: value
+        for name, value in learner["loss"].items()
+        if name not in ("target_variance", "mean_std")
+    }
+    assert any("target" in name for name in learner["loss"])
+    return learner
+
+
+def assert_same(left, right) -> None:
+    if isinstance(left, torch.Tensor):
+        assert torch.equal(left, right)
+    elif isinstance(left, dict):
+        assert list(left) == list(right)
+        for key in left:
+            assert_same(left[key], right[key])
+    elif isinstance(left, (list, tuple)):
+        assert len(left) == len(right)
+        for one, other in zip(left, right, strict=True):
+            assert_same(one, other)
+    else:
+        assert left == right
+
+
+def test_averaged_gradients_are_those_of_the_whole_batch(tmp_path):
+    complete("gradients", tmp_path, *TWO)
+    complete("gradients", tmp_path)
+    first, second, alone = (
+        torch.load(tmp_path / f"gradients-{name}.pt") for name in ("2-0", "2-1", "1-0")
+    )
+    assert len(alone) > 4
+    assert any(bool(gradient.abs().max() > 1e-3) for gradient in alone)
+    for one, other, whole in zip(first, second, alone, strict=True):
+        assert torch.equal(one, other)
+        torch.testing.assert_close(one, whole, rtol=1e-4, atol=1e-6)
+
+
+def test_two_ranks_train_one_policy_and_the_first_alone_writes(tmp_path):
+    complete("train", tmp_path, *TWO)
+    first, second = pages(tmp_path)
+    # Networks, targets, moments, temperature and ModSAC's schedule, to the last bit.
+    assert_same(trained(first), trained(second))
+    assert first["learner"]["schedule"]["critic_updates"] == 160
+    assert first["frames"] == second["frames"] == 200
+    assert first["rows"] == second["rows"] == 100
+    assert first["learner"]["updates"] == 160
+    assert (first["watches"], second["watches"]) == (True, False)
+    assert second["history"] == 0
+    rows = read_metrics(tmp_path / "run" / "metrics.csv")
+    assert [row["frames"] for row in rows] == [80, 160, 200]
+    assert [path.name for path in tmp_path.glob("run*")] == ["run"]
+    check_folder(tmp_path / "run")
+
+
+def test_a_reached_return_ends_both_ranks(tmp_path):
+    complete("goal", tmp_path, *TWO)
+    first, second = pages(tmp_path)
+    assert first["frames"] == second["frames"] == 80
+    assert_same(trained(first), trained(second))
+
+
+def test_a_signal_ends_both_ranks_and_the_run_goes_on(tmp_path):
+    process = begin("endless", tmp_path, *TWO)
+    try:
+        wait_until(lambda: seen_frames(tmp_path / "run") >= 80, process)
+        os.kill(process.pid, signal.SIGTERM)
+        process.wait(PATIENCE)
+        wait_for_empty_session(process.pid)
+    finally:
+        end_session(process.pid)
+    first, second = pages(tmp_path)
+    assert_same(trained(first), trained(second))
+    assert first["frames"] == second["frames"] == saved_frames(tmp_path / "run") >= 80
+    check_folder(tmp_path / "run")
+
+
+def test_the_script_runs_under_torchrun_and_resumes_there(tmp_path):
+    folder, log = tmp_path / "run", tmp_path / "log"
+    batch = ("frames_per_batch=4", "eval_interval=40")
+    for words in (
+        (*SMALL, *batch, "total_frames=80", f"folder={folder}"),
+        (f"resume={folder}", "total_frames=160"),
+    ):
+        process = start(words, launcher=TWO, log=log)
+        try:
+            assert process.wait(PATIENCE) == 0, log.read_text()[-3_000:]
+        finally:
+            end_session(process.pid)
+    frames = {row["frames"]: row["updates"] for row in read_metrics(folder / "metrics.csv")}
+    # The ranks fill their buffers anew: 80 frames more without an update.
+    assert frames == {40: 20, 80: 60, 120: 60, 160: 60}
+    check_folder(folder)
+
+
+def test_alone_there_is_nothing_to_share():
+    with Ranks() as ranks:
+        value = torch.tensor(3.0)
+        assert ranks.average_(value) is value
+        assert ranks.same("a") == "a"
+        assert ranks.agree(True) is True
+        assert ranks.agree(False) is False
+
+
+@pytest.fixture
+def three_ranks(monkeypatch: pytest.MonkeyPatch) -> Ranks:
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.setenv("RANK", "1")
+    return Ranks()
+
+
+def test_ranks_share_batch_and_buffer(three_ranks):
+    assert not three_ranks.is_first
+    config = SACConfig(batch_size=9, buffer_size=100)
+    share = per_rank(RunConfig(), config, three_ranks)
+    assert (share.batch_size, share.buffer_size) == (3, 34)
+
+
+def test_what_ranks_cannot_share_is_refused(three_ranks):
+    with pytest.raises(UsageError, match="`batch_size` must be a multiple of the 3 ranks, got 8"):
+        per_rank(RunConfig(), SACConfig(batch_size=8), three_ranks)
+    with pytest.raises(UsageError, match="`collector` must be sync under torchrun"):
+        per_rank(RunConfig(collector="async"), SACConfig(batch_size=9), three_ranks)
+
+
+def test_a_mistake_under_torchrun_leaves_no_folder(tmp_path, monkeypatch):
+    for name, value in {"WORLD_SIZE": "1", "RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    done = run([*SMALL, "total_frames=10", f"folder={tmp_path / 'run'}"])
+    assert done.returncode == 2
+    assert not (tmp_path / "run").exists()

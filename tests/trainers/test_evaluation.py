@@ -1,0 +1,118 @@
+"""Evaluation of a policy, and the statistics of what it found."""
+
+from __future__ import annotations
+
+import math
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from tensordict.nn import TensorDictModuleBase
+from torch import nn
+from torchrl.envs.utils import ExplorationType, exploration_type
+
+from torchrl_elegant.envs import make_env
+from torchrl_elegant.trainers.evaluation import Evaluation, PolicyEvaluator, student_t95
+
+
+class Counting(gymnasium.Env):
+    """Episodes of 2, 5, 2, 5, ... steps; the reward of a step is the action.
+
+    Every other episode is cut off instead of ending.
+    """
+
+    def __init__(self):
+        self.observation_space = spaces.Box(-1.0, 1.0, (1,))
+        self.action_space = spaces.Box(-1.0, 1.0, (1,))
+        self.episode = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episode, self.left = self.episode + 1, 2 if self.episode % 2 == 0 else 5
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.left -= 1
+        over, odd = self.left == 0, self.episode % 2 == 1
+        return np.zeros(1, np.float32), float(action[0]), over and odd, over and not odd, {}
+
+
+class Policy(TensorDictModuleBase):
+    def __init__(self):
+        super().__init__()
+        self.in_keys, self.out_keys = ["observation"], ["action"]
+        self.level = nn.Parameter(torch.tensor(0.5))
+        self.kinds = []
+
+    def forward(self, tensordict):
+        self.kinds.append(exploration_type())
+        action = self.level.expand(*tensordict.shape, 1)
+        return tensordict.set("action", action.detach().clone())
+
+
+@pytest.fixture(params=[None, 1])
+def evaluator(request):
+    policy = Policy()
+    evaluator = PolicyEvaluator(make_env(Counting, request.param), policy, episodes=4)
+    yield evaluator, policy
+    evaluator.shutdown()
+    evaluator.shutdown()
+
+
+def test_every_episode_counts_once(evaluator):
+    evaluator, policy = evaluator
+    result = evaluator.evaluate()
+    assert sorted(result.lengths) == [2, 2, 5, 5]
+    assert sorted(result.returns) == pytest.approx([1.0, 1.0, 2.5, 2.5])
+    policy.kinds.clear()  # of the collector's own trial call
+    evaluator.evaluate()
+    assert set(policy.kinds) == {ExplorationType.DETERMINISTIC}
+
+
+def test_present_weights_count_and_nothing_is_left_over(evaluator):
+    evaluator, policy = evaluator
+    evaluator.evaluate()
+    for level in (-0.25, 1.0):
+        policy.level.data.fill_(level)
+        result = evaluator.evaluate()
+        assert len(result.returns) == 4
+        assert [
+            r / n for r, n in zip(result.returns, result.lengths, strict=True)
+        ] == pytest.approx([level] * 4)
+
+
+def test_learning_goes_on_as_if_not_evaluated(evaluator):
+    evaluator, policy = evaluator
+    mode = policy.training
+    evaluator.evaluate()
+    assert policy.training is mode
+    assert policy.level.requires_grad
+
+
+def test_several_environments_are_refused():
+    with pytest.raises(ValueError, match="`env` must be a single environment, got 3"):
+        PolicyEvaluator(make_env(Counting, 3), Policy(), episodes=1)
+
+
+def test_statistics():
+    found = Evaluation(returns=(1.0, 2.0, 4.0, 5.0), lengths=(1, 2, 3, 6))
+    assert found.return_mean == 3.0
+    assert found.return_std == pytest.approx(np.std([1, 2, 4, 5], ddof=1))
+    assert found.return_ci95 == pytest.approx(3.182 * found.return_std / 2, rel=0.01)
+    assert found.length_mean == 3.0
+
+
+def test_a_single_episode_says_nothing_of_the_spread():
+    found = Evaluation(returns=(1.0,), lengths=(1,))
+    assert found.return_std == 0.0
+    assert found.return_ci95 == math.inf
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (30, 2.042), (10**6, 1.960)],
+)
+def test_quantiles_of_students_t(freedom, quantile):
+    assert student_t95(freedom) == pytest.approx(quantile, rel=0.01)

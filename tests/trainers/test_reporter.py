@@ -1,0 +1,93 @@
+"""Rows, policies and pictures of a run."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from torchrl_elegant.algorithms import SACConfig
+from torchrl_elegant.envs import make_env
+from torchrl_elegant.trainers.config import RunConfig
+from torchrl_elegant.trainers.evaluation import Evaluation
+from torchrl_elegant.trainers.folder import RunFolder
+from torchrl_elegant.trainers.policy_file import Policy
+from torchrl_elegant.trainers.reporter import COLUMNS, Reporter, make_logger
+
+ROW = {
+    "frames": 10,
+    "updates": 5,
+    "seconds": 1.0,
+    "return_mean": -2.0,
+    "return_std": 0.5,
+    "return_ci95": math.inf,
+    "length_mean": 20.0,
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", config="a: 1", columns=list(COLUMNS))
+
+
+def reporter(folder: RunFolder, *, logger: str = "none", progress: bool = False) -> Reporter:
+    run = RunConfig(total_frames=100, logger=logger, progress=progress)
+    return Reporter(run, folder, {"env": "Pendulum-v1", "action_low": None}, 0)
+
+
+def test_a_row_goes_to_file_picture_and_log(folder, caplog):
+    reporter(folder).row(ROW)
+    (row,) = folder.metrics.rows()
+    assert {name: row[name] for name in ROW} == ROW
+    assert math.isnan(row["train_return"])
+    assert folder.curve_path.read_bytes().startswith(b"\x89PNG")
+    assert "return     -2.00 ± 0.50" in caplog.text
+
+
+def test_tensorboard_gets_every_finite_number(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    reporter(folder, logger="tensorboard").row(ROW)
+    (file,) = folder.path.rglob("events.out.tfevents*")
+    events = EventAccumulator(str(file)).Reload()
+    assert set(events.Tags()["scalars"]) == set(ROW) - {"frames", "return_ci95"}
+    (event,) = events.Scalars("return_mean")
+    assert (event.step, event.value) == (10, -2.0)
+
+
+def test_policies_carry_what_is_known_of_them(folder):
+    policy = SACConfig(num_cells=(8,)).build(make_env("Pendulum-v1")).policy
+    report = reporter(folder)
+    report.policy(policy, 5)
+    assert "return_mean" not in Policy.load(folder.policy_path).metadata
+    report.row(ROW)
+    report.policy(policy, 10)
+    assert Policy.load(folder.policy_path).metadata["return_mean"] == -2.0
+    report.best_policy(policy, 10, Evaluation(returns=(3.0,), lengths=(1,)))
+    best = Policy.load(folder.path / "policy_best.pt").metadata
+    assert (best["env"], best["frames"], best["return_mean"]) == ("Pendulum-v1", 10, 3.0)
+
+
+def test_the_bar_is_on_stderr_alone(folder, capsys):
+    report = reporter(folder, progress=True)
+    report.advance(40)
+    report.row(ROW)
+    report.advance(100)
+    report.close(None)
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert "100%" in streams.err
+    assert "return     -2.00" in streams.err
+
+
+def test_the_end_says_why_and_where(folder, caplog):
+    report = reporter(folder)
+    report.row(ROW)
+    report.close("a reason")
+    assert "stopped early: a reason" in caplog.text
+    assert str(folder.path) in caplog.text
+
+
+def test_no_logger_is_no_logger(folder):
+    assert make_logger("none", folder) is None

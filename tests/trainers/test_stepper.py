@@ -1,0 +1,163 @@
+"""Our learner and our losses inside TorchRL's own trainers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.objectives import SoftUpdate
+from torchrl.trainers import ReplayBufferTrainer, Trainer
+from torchrl.trainers.algorithms.sac import SACTrainer
+
+from torchrl_elegant.algorithms import EveryUpdate, ModSACConfig, SACConfig
+from torchrl_elegant.envs import make_env
+from torchrl_elegant.modules import build_actor, build_critic
+from torchrl_elegant.objectives import SACLoss
+from torchrl_elegant.trainers.learner import Learner
+from torchrl_elegant.trainers.stepper import LearnerStepper
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def env():
+    return make_env("Pendulum-v1", 2, seed=0)
+
+
+def buffer():
+    return TensorDictReplayBuffer(storage=LazyTensorStorage(500), batch_size=16)
+
+
+def make_trainer(config, frames=160, **options):
+    torch.manual_seed(0)
+    learner = Learner(config(num_cells=(8,)).build(env()))
+    trainer = Trainer(
+        collector=Collector(env(), learner.policy, frames_per_batch=32, total_frames=frames),
+        total_frames=frames,
+        frame_skip=1,
+        loss_module=learner.loss,
+        optimization_stepper=LearnerStepper(learner),
+        optim_steps_per_batch=4,
+        progress_bar=False,
+        **options,
+    )
+    memory = ReplayBufferTrainer(buffer(), batch_size=16, flatten_tensordicts=True)
+    memory.register(trainer)
+    return trainer, learner
+
+
+def values(module):
+    return {k: v.clone() for k, v in module.state_dict().items() if torch.is_tensor(v)}
+
+
+@pytest.mark.parametrize("config", [SACConfig, ModSACConfig])
+def test_trainer_trains(config):
+    trainer, learner = make_trainer(config)
+    before = values(learner.loss)
+    trainer.train()
+    assert learner.updates == 5 * 4
+    after = values(learner.loss)
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    for part in ("actor_network", "qvalue_network", "target_qvalue_network"):
+        assert any(name.startswith(f"{part}_params.") for name in moved)
+
+
+def test_checkpoint_round_trip(tmp_path):
+    file = tmp_path / "trainer.pt"
+    trainer, learner = make_trainer(ModSACConfig, save_trainer_file=file)
+    trainer.register_op("post_steps", lambda: trainer.save_trainer(force_save=True))
+    trainer.train()
+    other_trainer, other = make_trainer(ModSACConfig, save_trainer_file=file)
+    assert other.updates == 0
+    other_trainer.load_from_file(file, weights_only=False)
+    assert other.updates == learner.updates == 20
+    torch.testing.assert_close(values(other.loss), values(learner.loss), atol=0.0, rtol=0.0)
+    torch.testing.assert_close(other.schedule.state_dict(), learner.schedule.state_dict())
+    batch = make_env("Pendulum-v1", 4).rollout(5).reshape(-1)
+    metrics = []
+    for each in (learner, other):
+        torch.manual_seed(0)
+        metrics.append(each.update(batch.clone()).to_dict())
+    torch.testing.assert_close(*metrics, atol=0.0, rtol=0.0)
+
+
+def test_stepper_updates_priorities():
+    trainer, learner = make_trainer(SACConfig)
+    told = []
+
+    class Recorder:
+        def update_tensordict_priority(self, data):
+            told.append(data["td_error"].clone())
+
+    trainer.replay_buffer = Recorder()
+    batch = env().rollout(8).reshape(-1)
+    metrics = LearnerStepper(learner).step(trainer, batch)
+    assert isinstance(metrics, TensorDict)
+    assert told[0].shape == (16,)
+
+
+def test_every_step_reports_the_same_names():
+    trainer, learner = make_trainer(SACConfig)
+    learner.schedule = EveryUpdate(period=3)
+    stepper, found = LearnerStepper(learner), []
+    for _ in range(4):
+        found.append(stepper.step(trainer, env().rollout(8).reshape(-1)).to_dict())
+    assert all(metrics.keys() == found[0].keys() for metrics in found)
+    assert [metrics["loss_actor"].isnan().item() for metrics in found] == [True, True, False, False]
+    assert found[3]["loss_actor"] == found[2]["loss_actor"]
+    assert found[3]["loss_qvalue"] != found[2]["loss_qvalue"]
+
+
+def test_another_loss_is_refused():
+    trainer, _ = make_trainer(SACConfig)
+    stranger = Learner(SACConfig(num_cells=(8,)).build(env()))
+    with pytest.raises(ValueError, match=r"pass learner\.loss to the Trainer"):
+        LearnerStepper(stranger).step(trainer, env().rollout(2).reshape(-1))
+
+
+def sac_trainer(**options):
+    torch.manual_seed(0)
+    actor = build_actor(env(), num_cells=(8,))
+    loss = SACLoss(actor, build_critic(env(), num_critics=3, num_cells=(8,)))
+    loss.make_value_estimator(gamma=0.99)
+    memory = buffer()
+    shared = {"replay_buffer": memory} if options.get("async_collection") else {}
+    trainer = SACTrainer(
+        collector=Collector(
+            env(), actor, frames_per_batch=32, total_frames=-1 if shared else 160, **shared
+        ),
+        total_frames=160,
+        frame_skip=1,
+        optim_steps_per_batch=4,
+        loss_module=loss,
+        optimizer=torch.optim.Adam(loss.parameters(), lr=1e-3),
+        target_net_updater=SoftUpdate(loss, tau=0.01),
+        replay_buffer=memory,
+        progress_bar=False,
+        episode_reward_key="episode_reward",
+        **options,
+    )
+    return trainer, loss
+
+
+def test_torchrls_sac_trainer_takes_our_loss(tmp_path):
+    file = tmp_path / "trainer.pt"
+    trainer, loss = sac_trainer(save_trainer_file=file)
+    trainer.register_op("post_steps", lambda: trainer.save_trainer(force_save=True))
+    before = values(loss)
+    trainer.train()
+    moved = {name for name, value in values(loss).items() if not torch.equal(before[name], value)}
+    assert any(name.startswith("target_qvalue_network_params") for name in moved)
+    assert "log_alpha" in moved
+    other_trainer, other = sac_trainer(save_trainer_file=file)
+    other_trainer.load_from_file(file, weights_only=False)
+    torch.testing.assert_close(values(other), values(loss), atol=0.0, rtol=0.0)
+
+
+def test_asynchronous_collection():
+    trainer, loss = sac_trainer(async_collection=True)
+    before = values(loss)
+    trainer.train()
+    moved = {name for name, value in values(loss).items() if not torch.equal(before[name], value)}
+    assert "log_alpha" in moved

@@ -1,0 +1,120 @@
+"""Evaluate and film the policy that a run left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from torchrl.envs import EnvBase
+
+from torchrl_elegant.envs import make_env
+from torchrl_elegant.envs.registry import find_factory
+from torchrl_elegant.trainers.config import RunConfig
+from torchrl_elegant.trainers.evaluation import Evaluation, PolicyEvaluator
+from torchrl_elegant.trainers.policy_file import Policy
+from torchrl_elegant.trainers.train import stored_run
+from torchrl_elegant.trainers.values import UsageError
+
+# Simulators render up to hundreds of frames a second; a GIF cannot show more than fifty.
+_MAX_FPS = 50
+_MAX_PICTURES = 1_000
+
+
+def evaluate_run(
+    folder: str | Path,
+    *,
+    episodes: int = 20,
+    policy: Literal["final", "best"] = "final",
+    seed: int = 1_000,
+    video: bool = False,
+) -> tuple[Evaluation, Path | None]:
+    """Play whole episodes with the deterministic policy; the film's path, if one was asked for."""
+    folder = Path(folder)
+    _, run, _ = stored_run(folder)
+    path = folder / ("policy.pt" if policy == "final" else "policy_best.pt")
+    if not path.is_file():
+        raise UsageError(
+            f"`run` must hold {path.name}, got {str(folder)!r} without; it is written with the "
+            "first checkpoint"
+        )
+    loaded = Policy.load(path)
+    # First, because what cannot be filmed should not cost an evaluation to find out.
+    film = write_film(folder / "video.gif", run, loaded, seed=seed) if video else None
+    evaluator = PolicyEvaluator(_environment(run, seed), loaded.actor, episodes=episodes)
+    try:
+        result = evaluator.evaluate()
+    finally:
+        evaluator.shutdown()
+    return result, film
+
+
+def write_film(path: Path, run: RunConfig, policy: Policy, *, seed: int) -> Path:
+    """Render one episode into an animated GIF."""
+    env = _rendering_environment(run)
+    pictures: list[Any] = []
+    try:
+        observation, _ = env.reset(seed=seed)
+        over = False
+        while not over and len(pictures) < _MAX_PICTURES:
+            pictures.append(_picture(env, run.env))
+            observation, _, terminated, truncated, _ = env.step(policy(observation))
+            over = terminated or truncated
+        rate = env.metadata.get("render_fps", 30)
+    finally:
+        env.close()
+    _write_gif(path, pictures, rate)
+    return path
+
+
+def _environment(run: RunConfig, seed: int) -> EnvBase:
+    try:
+        return make_env(run.env, 1, seed=seed, env_kwargs=run.env_kwargs)
+    except (ValueError, TypeError, ImportError) as error:
+        raise UsageError(str(error)) from error
+
+
+def _rendering_environment(run: RunConfig) -> Any:
+    try:
+        env = find_factory(run.env, {**run.env_kwargs, "render_mode": "rgb_array"})()
+    except Exception as error:
+        raise UsageError(
+            f"`video` must be false for `{run.env}`, which cannot render: {error}"
+        ) from error
+    if isinstance(env, EnvBase):
+        raise UsageError(f"`video` must be false for the TorchRL environment `{run.env}`")
+    return env
+
+
+def _picture(env: Any, name: str) -> np.ndarray:
+    try:
+        picture = env.render()
+    except Exception as error:
+        raise UsageError(
+            f"`video` must be false for `{name}` here, whose render() failed: {error}"
+        ) from error
+    if not isinstance(picture, np.ndarray):
+        raise UsageError(
+            f"`video` must be false for `{name}`, whose render() gave no picture but "
+            f"{type(picture).__name__}"
+        )
+    return picture
+
+
+def _write_gif(path: Path, pictures: list[Any], rate: float) -> None:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise UsageError(
+            "`video` needs a package that is not installed: pip install torchrl_elegant[video]"
+        ) from error
+    skip = max(1, round(rate / _MAX_FPS))
+    images = [Image.fromarray(picture) for picture in pictures[::skip]]
+    images[0].save(
+        path,
+        save_all=True,
+        append_images=images[1:],
+        duration=round(1_000 * skip / rate),
+        loop=0,
+        optimize=False,
+    )

@@ -1,0 +1,130 @@
+"""The learner: one update of everything that learns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+
+from torchrl_elegant.algorithms import Parts
+from torchrl_elegant.trainers.distributed import Ranks
+
+
+class LossCall(Protocol):
+    """How a loss is evaluated: whole, or one of its methods by name."""
+
+    def __call__(self, batch: TensorDictBase, method: str | None = None) -> Any: ...
+
+
+class DivergedError(FloatingPointError):
+    """A term of the loss is not a finite number."""
+
+
+class Learner:
+    """Holds loss, optimiser, target updater and actor schedule; ``update`` is all it does.
+
+    Args:
+        parts: what an algorithm's ``build`` made.
+        max_grad_norm: largest norm of the gradient, none by default.
+        ranks: processes to average gradients with, none by default.
+
+    >>> from torchrl_elegant.algorithms import SACConfig
+    >>> from torchrl_elegant.envs import make_env
+    >>> env = make_env("Pendulum-v1", num_envs=8)
+    >>> learner = Learner(SACConfig(num_cells=(8,)).build(env))
+    >>> metrics = learner.update(env.rollout(1).reshape(-1))
+    >>> learner.updates, "loss_qvalue" in metrics
+    (1, True)
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        *,
+        max_grad_norm: float | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self.policy = parts.policy
+        self.loss = parts.loss
+        self.optimizer = parts.optimizer
+        self.target_updater = parts.target_updater
+        self.schedule = parts.schedule
+        self.max_grad_norm = max_grad_norm
+        self.ranks = ranks
+        self.updates = 0
+        self._params = [p for group in self.optimizer.param_groups for p in group["params"]]
+
+    def update(self, batch: TensorDictBase, call: LossCall | None = None) -> TensorDict:
+        """Learn from one batch; ``call`` stands in for the loss where a trainer wraps it."""
+        terms = self._terms(batch, call or self._call)
+        losses = [value for name, value in terms.items() if name.startswith("loss_")]
+        total = sum(losses[1:], start=losses[0])
+        if total.device.type == "cpu" and not math.isfinite(total.item()):
+            self.raise_if_diverged(terms)
+        total.backward()
+        if self.ranks is not None:
+            self._average_over(self.ranks, terms)
+        if self.max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self._params, self.max_grad_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.target_updater.step()
+        self.schedule.observe(terms)
+        self.updates += 1
+        return TensorDict({name: value.detach() for name, value in terms.items()}, batch_size=[])
+
+    @property
+    def observes(self) -> bool:
+        """Whether the loss keeps statistics of newly collected data."""
+        return hasattr(self.loss, "observe")
+
+    def observe(self, batch: TensorDictBase) -> None:
+        """Show newly collected data to a loss that ``observes``; others take no notice."""
+        if self.observes:
+            self.loss.observe(batch)
+
+    def raise_if_diverged(self, terms: Mapping[str, Tensor]) -> None:
+        """Name the first term that is not finite; on a GPU call it where waiting is cheap."""
+        for name, value in terms.items():
+            if not bool(torch.isfinite(value).all()):
+                raise DivergedError(
+                    f"`{name}` is {value.item()} at update {self.updates}; lower the learning "
+                    "rate, set max_grad_norm, or look for extreme rewards or observations"
+                )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "loss": self.loss.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "target_updater": self.target_updater.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "updates": self.updates,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        self.loss.load_state_dict(state_dict["loss"])
+        self.optimizer.load_state_dict(state_dict["optimizer"])
+        self.target_updater.load_state_dict(state_dict["target_updater"])
+        self.schedule.load_state_dict(state_dict["schedule"])
+        self.updates = state_dict["updates"]
+
+    def _average_over(self, ranks: Ranks, terms: dict[str, Tensor]) -> None:
+        ranks.average_gradients(self._params)
+        if "critic_error" in terms:
+            # The actor schedule reads it, and must decide the same on every rank.
+            terms["critic_error"] = ranks.average_(terms["critic_error"].detach().clone())
+
+    def _terms(self, batch: TensorDictBase, call: LossCall) -> dict[str, Tensor]:
+        if not hasattr(self.loss, "critic_terms"):
+            return dict(call(batch).items())
+        terms = dict(call(batch, "critic_terms"))
+        if self.schedule.due():
+            terms.update(call(batch, "actor_terms"))
+        return terms
+
+    def _call(self, batch: TensorDictBase, method: str | None = None) -> Any:
+        return self.loss(batch) if method is None else getattr(self.loss, method)(batch)

@@ -1,0 +1,48 @@
+"""The training loop, from replay buffer to policy weights, in the order things happen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tensordict import TensorDictBase
+from torchrl.data import ReplayBuffer
+
+from torchrl_elegant.trainers.learner import Learner
+from torchrl_elegant.trainers.monitor import Follower, Monitor
+from torchrl_elegant.trainers.sources import Source
+
+
+def train_off_policy(
+    source: Source,
+    buffer: ReplayBuffer,
+    learner: Learner,
+    monitor: Monitor | Follower,
+    *,
+    batch_size: int,
+) -> None:
+    """Run until all frames are collected and learnt from, or the monitor says stop."""
+    for due in source:  # env -> collector -> replay buffer
+        for batch in draw(buffer, batch_size, due):  # replay buffer -> batches
+            metrics = learner.update(batch)  # loss -> optimiser -> target nets
+            monitor.note(metrics)
+        source.push(due)  # policy weights
+        if not monitor.after(source):  # evaluator, metrics, checkpoints
+            break
+    monitor.finish(source)
+
+
+def draw(buffer: ReplayBuffer, batch_size: int, count: int) -> Iterator[TensorDictBase]:
+    """``count`` batches, whose rows are drawn in one go.
+
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> from torchrl_elegant.data import make_buffer
+    >>> buffer = make_buffer(size=8)
+    >>> _ = buffer.extend(TensorDict({"x": torch.arange(8.0)}, [8]))
+    >>> [batch.shape[0] for batch in draw(buffer, 4, 3)]
+    [4, 4, 4]
+    """
+    if count == 1:
+        yield buffer.sample(batch_size)
+    elif count:
+        yield from buffer.sample(count * batch_size).split(batch_size)

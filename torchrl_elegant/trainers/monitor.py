@@ -1,0 +1,185 @@
+"""What watches a run: evaluation, metrics, checkpoints, and the reasons to stop."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from tensordict import TensorDictBase
+from torchrl._utils import logger as torchrl_logger
+
+from torchrl_elegant.trainers.checkpoint import CheckpointError, Checkpoints
+from torchrl_elegant.trainers.config import RunConfig
+from torchrl_elegant.trainers.distributed import Ranks
+from torchrl_elegant.trainers.evaluation import Evaluation, PolicyEvaluator
+from torchrl_elegant.trainers.learner import DivergedError, Learner
+from torchrl_elegant.trainers.progress import Averages, Progress
+from torchrl_elegant.trainers.reporter import Reporter
+from torchrl_elegant.trainers.signals import StopSignals
+from torchrl_elegant.trainers.sources import Source
+
+# How often, in seconds, the run folder is looked at for a `stop` file.
+_STOP_FILE_INTERVAL = 0.5
+
+
+class Follower:
+    """What ranks beside the first have for a monitor: they stop when it does."""
+
+    def __init__(self, progress: Progress, signals: StopSignals, ranks: Ranks) -> None:
+        self.progress, self.signals, self.ranks = progress, signals, ranks
+
+    def note(self, metrics: TensorDictBase) -> None:
+        """Leave the metrics to the first rank."""
+
+    def after(self, source: Source) -> bool:
+        """Whether all ranks go on."""
+        self.progress.frames = source.frames
+        return self.ranks.agree(not self.signals.requested)
+
+    def finish(self, source: Source) -> None:
+        """Leave the end to the first rank."""
+
+
+class Monitor:
+    """Looks after a run between its updates.
+
+    Args:
+        run: intervals, targets and totals.
+        learner: whose policy is evaluated and saved.
+        progress: the run's counters, part of its checkpoints.
+        reporter: writes rows, policies and pictures.
+        checkpoints: saves everything a resumed run needs.
+        evaluator: plays evaluation episodes.
+        signals: asks for a stop from outside.
+        ranks: the first rank has the monitor, all the others a ``Follower``.
+    """
+
+    def __init__(
+        self,
+        *,
+        run: RunConfig,
+        learner: Learner,
+        progress: Progress,
+        reporter: Reporter,
+        checkpoints: Checkpoints,
+        evaluator: PolicyEvaluator,
+        signals: StopSignals,
+        ranks: Ranks,
+    ) -> None:
+        self.run, self.learner, self.progress = run, learner, progress
+        self.reporter, self.checkpoints = reporter, checkpoints
+        self.evaluator, self.signals, self.ranks = evaluator, signals, ranks
+        self.stop_reason: str | None = None
+        self._averages = Averages()
+        self._clock = time.monotonic() - progress.seconds
+        self._next_look = 0.0
+        self._next_evaluation = _next_multiple(progress.frames, run.eval_interval)
+        self._next_checkpoint = _next_multiple(progress.frames, run.checkpoint_interval)
+        self._saved_at = (progress.frames, learner.updates)
+
+    def note(self, metrics: TensorDictBase) -> None:
+        """Take in the terms of one update."""
+        self._averages.add(metrics)
+
+    def after(self, source: Source) -> bool:
+        """Do what is due once ``source`` has handed over its frames; whether to go on."""
+        frames = self.progress.frames = source.frames
+        self.reporter.advance(frames)
+        # At the end of collection updates are still owed; `finish` waits for them.
+        over = frames >= self.run.total_frames
+        if frames >= self._next_evaluation and not over:
+            self._next_evaluation = _next_multiple(frames, self.run.eval_interval)
+            self._evaluate(source)
+        if frames >= self._next_checkpoint and not over:
+            self._next_checkpoint = _next_multiple(frames, self.run.checkpoint_interval)
+            self._save(source)
+        self._look_for_stop()
+        return self.ranks.agree(self.stop_reason is None)
+
+    def finish(self, source: Source) -> None:
+        """Evaluate and save a last time."""
+        self.progress.frames = source.frames
+        # Who sends a signal waits for the end: what is learnt is saved, and nothing else done.
+        if not self.signals.requested and self.progress.evaluated_at != source.frames:
+            self._evaluate(source)
+        self._save(source)
+        self.reporter.close(self.stop_reason)
+
+    def _evaluate(self, source: Source) -> None:
+        averages = self._averages.take()
+        for name, value in averages.items():
+            if not math.isfinite(value):
+                raise DivergedError(f"`{name}` has become {value}; the last checkpoint is sound")
+        evaluation = self.evaluator.evaluate()
+        progress = self.progress
+        # Not the source's own count: workers collect on while the policy is evaluated.
+        frames = progress.evaluated_at = progress.frames
+        progress.seconds = time.monotonic() - self._clock
+        with _despite_full_disk():
+            self.reporter.row(self._row(source, evaluation, averages))
+        if evaluation.return_mean > progress.best_return:
+            progress.best_return = evaluation.return_mean
+            with _despite_full_disk():
+                self.reporter.best_policy(self.learner.policy, frames, evaluation)
+            self._save(source, evaluation)
+        target = self.run.target_return
+        if target is not None and evaluation.return_mean >= target:
+            self.stop_reason = f"the return {evaluation.return_mean:.1f} reached {target:g}"
+
+    def _row(
+        self, source: Source, evaluation: Evaluation, averages: Mapping[str, float]
+    ) -> dict[str, float]:
+        episodes = source.episodes()
+        trained = {}
+        if episodes:
+            trained["train_return"] = sum(value for value, _ in episodes) / len(episodes)
+        return {
+            "frames": self.progress.frames,
+            "updates": self.learner.updates,
+            "seconds": self.progress.seconds,
+            "return_mean": evaluation.return_mean,
+            "return_std": evaluation.return_std,
+            "return_ci95": evaluation.return_ci95,
+            "length_mean": evaluation.length_mean,
+            **trained,
+            **averages,
+        }
+
+    def _save(self, source: Source, evaluation: Evaluation | None = None) -> None:
+        progress = self.progress
+        if self._saved_at == (source.frames, self.learner.updates):
+            return
+        progress.seconds = time.monotonic() - self._clock
+        metadata = {} if evaluation is None else {"return_mean": evaluation.return_mean}
+        with _despite_full_disk():
+            with source.pause():
+                progress.frames, progress.debt = source.frames, source.debt()
+                self.checkpoints.save(progress.frames, metadata)
+            self._saved_at = (progress.frames, self.learner.updates)
+            self.reporter.policy(self.learner.policy, progress.frames)
+
+    def _look_for_stop(self) -> None:
+        if self.signals.requested:
+            self.stop_reason = f"{self.signals.reason} received"
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + _STOP_FILE_INTERVAL
+            if self.reporter.stop_requested():
+                self.stop_reason = "the run folder holds a file named stop"
+
+
+@contextmanager
+def _despite_full_disk() -> Iterator[None]:
+    """A full disk must not cost what has been learnt: the run goes on beside its last good
+    checkpoint, and writes again when the next one is due."""
+    try:
+        yield
+    except (CheckpointError, OSError) as error:
+        torchrl_logger.warning("%s; training goes on", error)
+
+
+def _next_multiple(frames: int, interval: int | None) -> int:
+    assert interval is not None
+    return (frames // interval + 1) * interval

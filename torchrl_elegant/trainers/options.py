@@ -1,0 +1,175 @@
+"""The command line of the scripts: `key=value` words over frozen dataclasses, and their YAML."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torchrl_elegant.trainers.config import RunConfig
+from torchrl_elegant.trainers.config_file import (
+    Stored,
+    build,
+    field_types,
+    from_yaml,
+    parse_field,
+    to_yaml,
+)
+from torchrl_elegant.trainers.outcome import HelpRequest, run_main
+from torchrl_elegant.trainers.values import UsageError, is_mapping, nearest, type_name
+
+__all__ = ["HelpRequest", "Options", "UsageError", "from_yaml", "parse", "run_main", "to_yaml"]
+
+_HELP_WORDS = ("--help", "-h")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a command line asked for: the algorithm's name, both configs and the script's own."""
+
+    algorithm: str
+    run: RunConfig
+    config: Any
+    extra: Any
+
+
+def parse(
+    argv: Sequence[str],
+    *,
+    algorithms: Mapping[str, type],
+    default: str,
+    extra: type | None = None,
+    stored: Callable[[Any], Stored | None] | None = None,
+    program: str = "train",
+) -> Options:
+    """Read `key=value` words into a `RunConfig`, an algorithm's config and the script's own keys.
+
+    Args:
+        argv: the words, without the program's name.
+        algorithms: algorithm names and their config dataclasses.
+        default: the algorithm used where no `algorithm=` is given.
+        extra: a dataclass of the keys that only this script knows, such as `resume`.
+        stored: given the built `extra`, returns the name and configs of the run being continued,
+            or None. The words then change those configs instead of the defaults.
+        program: the name shown in the help.
+
+    >>> from dataclasses import make_dataclass
+    >>> Config = make_dataclass("Config", [("lr", float, 1e-3)])
+    >>> parse(["lr=0.1", "seed=3"], algorithms={"sac": Config}, default="sac").config
+    Config(lr=0.1)
+    """
+    words = _split([word for word in argv if word not in _HELP_WORDS])
+    name = words.pop("algorithm", None)
+    if name is not None and name not in algorithms:
+        raise UsageError(f"unknown algorithm {name!r}: {nearest(name, algorithms)}")
+    if any(word in _HELP_WORDS for word in argv):
+        raise HelpRequest(_help(program, name or default, algorithms, extra))
+    built = build(extra, _take(words, extra)) if extra else None
+    before = stored(built) if stored else None
+    if before and name not in (None, before[0]):
+        raise UsageError(f"the stored run trains algorithm={before[0]}, got algorithm={name}")
+    chosen, *bases = before or (name or default, None, None)
+    classes = (RunConfig, algorithms[chosen])
+    given = [_take(words, cls) for cls in classes]
+    if words:
+        key = next(iter(words))
+        known = {name for cls in (*classes, *filter(None, [extra])) for name in field_types(cls)}
+        raise UsageError(f"unknown option `{key}`: {nearest(key, known | {'algorithm'})}")
+    run, config = map(build, classes, given, bases)
+    return Options(algorithm=chosen, run=run, config=config, extra=built)
+
+
+def parse_one(argv: Sequence[str], cls: type, *, program: str) -> Any:
+    """Read `key=value` words into one dataclass, for scripts that train nothing.
+
+    >>> from dataclasses import make_dataclass
+    >>> parse_one(["episodes=5"], make_dataclass("Words", [("episodes", int, 20)]), program="x")
+    Words(episodes=5)
+    """
+    words = _split([word for word in argv if word not in _HELP_WORDS])
+    if len(words) < len(argv):
+        page = [f"usage: {program} key=value ...", "", cls.__name__, *_help_rows(cls)]
+        raise HelpRequest("\n".join(page))
+    values = _take(words, cls)
+    if words:
+        key = next(iter(words))
+        raise UsageError(f"unknown option `{key}`: {nearest(key, field_types(cls))}")
+    return build(cls, values)
+
+
+def _split(argv: Sequence[str]) -> dict[str, str]:
+    words: dict[str, str] = {}
+    for word in argv:
+        key, equals, value = word.partition("=")
+        bare = key.lstrip("-").replace("-", "_")
+        if not equals or key.startswith("-") or not key:
+            raise UsageError(f"unexpected word {word!r}: write {bare or 'key'}={value or 'value'}")
+        if key in words:
+            raise UsageError(f"`{key}` is given twice: {words[key]!r} and {value!r}")
+        words[key] = value
+    return words
+
+
+def _take(words: dict[str, str], cls: type) -> dict[str, Any]:
+    """Move the words that `cls` has fields for out of `words`, parsed."""
+    values: dict[str, Any] = {}
+    types = field_types(cls)
+    for word in list(words):
+        key, *path = word.split(".")
+        if key not in types or (path and not is_mapping(types[key])):
+            continue
+        text = words.pop(word)
+        if not is_mapping(types[key]):
+            values[key] = parse_field(key, text, types[key])
+            continue
+        if not all(path) or not path:
+            raise UsageError(f"`{word}` must be given by name: {key}.<name>={text}")
+        _place(values.setdefault(key, {}), path, parse_field(word, text, Any), word)
+    return values
+
+
+def _place(mapping: dict[str, Any], path: list[str], value: Any, word: str) -> None:
+    for step in path[:-1]:
+        mapping = mapping.setdefault(step, {})
+        if not isinstance(mapping, dict):
+            raise UsageError(f"`{word}` must not go below {step}, which is given as a value")
+    if path[-1] in mapping:
+        raise UsageError(f"`{word}` must be a value or a group, got both")
+    mapping[path[-1]] = value
+
+
+def _help(program: str, chosen: str, algorithms: Mapping[str, type], extra: type | None) -> str:
+    lines = [f"usage: {program} key=value ...", "", "algorithm"]
+    lines += [f"  algorithm={chosen}   one of {', '.join(sorted(algorithms))}"]
+    for cls in (*([extra] if extra else []), RunConfig, algorithms[chosen]):
+        lines += ["", f"{cls.__name__}", *_help_rows(cls)]
+    return "\n".join(lines)
+
+
+def _help_rows(cls: type) -> list[str]:
+    types = field_types(cls)
+    rows = []
+    for item in dataclasses.fields(cls):
+        if not item.init:
+            continue
+        factory = item.default_factory
+        default = _show(item.default if factory is dataclasses.MISSING else factory())
+        head = f"  {item.name}={default}"
+        kind = f"({type_name(types[item.name])})"
+        text = f"{item.metadata.get('help', '')} {kind}".strip()
+        indent = " " * 34
+        body = textwrap.wrap(text, 100, initial_indent=indent, subsequent_indent=indent)
+        if len(head) < len(indent) - 1:
+            rows += [head.ljust(len(indent)) + body[0].lstrip(), *body[1:]]
+        else:
+            rows += [head, *body]
+    return rows
+
+
+def _show(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (tuple, list)):
+        return ",".join(_show(item) for item in value)
+    return "" if isinstance(value, Mapping) else str(value)

@@ -1,0 +1,104 @@
+"""What follows from configurations alone: seeds, threads, shares, and when updates are owed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from torchrl_elegant.algorithms import OffPolicyConfig
+from torchrl_elegant.trainers.config import RunConfig
+from torchrl_elegant.trainers.distributed import Ranks
+from torchrl_elegant.trainers.values import UsageError
+
+# Streams of one seed that must not meet: SeedSequence keys.
+TRAIN, EVALUATE, LEARN = range(3)
+# Threads beyond which a narrow network loses more to waking them than it gains.
+_WIDE = 128
+
+
+@dataclass(kw_only=True)
+class Counters:
+    """Where a run stands when its collection starts."""
+
+    frames: int = 0
+    updates: int = 0
+    # Updates that were owed when the run was saved.
+    debt: float = 0.0
+    # Frames collected with the learnt policy, and not learnt from, where the buffer was not kept.
+    refill: int = 0
+
+
+def seed_of(run: RunConfig, stream: int, *more: int) -> int:
+    """A 31-bit seed for one use of the run's seed.
+
+    >>> seed_of(RunConfig(seed=1), 0) != seed_of(RunConfig(seed=1), 1)
+    True
+    """
+    return int(np.random.SeedSequence((run.seed, stream, *more)).generate_state(1)[0] >> 1)
+
+
+def seed_learner(run: RunConfig, rank: int) -> None:
+    """Seed torch and NumPy for networks, sampling and noise of this rank."""
+    torch.manual_seed(seed_of(run, LEARN, rank))
+    # The old global state, because samplers of other packages draw from it.
+    np.random.seed(seed_of(run, LEARN, rank, 1))  # noqa: NPY002
+
+
+def set_threads(run: RunConfig, config: OffPolicyConfig) -> None:
+    """Give PyTorch the configured threads, or one for narrow networks."""
+    threads = run.threads
+    if threads == 0:
+        narrow = max(config.num_cells) < _WIDE and config.batch_size <= 512
+        threads = 1 if narrow else min(torch.get_num_threads(), 4)
+    torch.set_num_threads(threads)
+
+
+def free_frames(config: OffPolicyConfig, counters: Counters) -> float:
+    """Frames that ask for no update, such that a run that goes on owes what it owed before.
+
+    >>> from torchrl_elegant.algorithms import SACConfig
+    >>> config = SACConfig(warmup=100, updates_per_frame=0.5)
+    >>> free_frames(config, Counters()), free_frames(config, Counters(frames=300, updates=100))
+    (100, 100.0)
+    """
+    if counters.refill:
+        start: float = counters.frames + counters.refill
+    elif counters.updates:
+        start = counters.frames - counters.debt / config.updates_per_frame
+    else:
+        return config.warmup
+    return max(start, config.warmup) - counters.updates / config.updates_per_frame
+
+
+def check_plan(run: RunConfig, config: OffPolicyConfig) -> None:
+    """Refuse, before anything is made, what the two configurations cannot do together."""
+    run.logger_name()
+    updates = config.updates_per_frame * (run.total_frames - config.warmup)
+    if updates + 1e-6 < 1:
+        raise UsageError(
+            f"`total_frames` must leave frames to learn from, got {run.total_frames} with warmup="
+            f"{config.warmup} and updates_per_frame={config.updates_per_frame:g}, so that no "
+            "update would ever be made; raise total_frames or lower warmup"
+        )
+
+
+def per_rank(run: RunConfig, config: OffPolicyConfig, ranks: Ranks) -> OffPolicyConfig:
+    """The share of one rank in batch and buffer, so that all ranks together do what one would."""
+    if ranks.count == 1:
+        return config
+    if run.collector == "async":
+        raise UsageError(
+            f"`collector` must be sync under torchrun, got {run.collector!r}; each rank "
+            "already collects in a process of its own"
+        )
+    if config.batch_size % ranks.count:
+        raise UsageError(
+            f"`batch_size` must be a multiple of the {ranks.count} ranks, got {config.batch_size}"
+        )
+    return replace(
+        config,
+        batch_size=config.batch_size // ranks.count,
+        buffer_size=-(-config.buffer_size // ranks.count),
+    )

@@ -1,0 +1,130 @@
+"""Everything a run shows: rows, progress, pictures, policies, loggers."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from tensordict.nn import TensorDictModuleBase
+from torchrl._utils import logger as torchrl_logger
+from torchrl.record.loggers import get_logger
+from torchrl.record.loggers.common import Logger
+from tqdm import tqdm
+
+from torchrl_elegant.trainers.config import RunConfig
+from torchrl_elegant.trainers.curve import draw_curve
+from torchrl_elegant.trainers.evaluation import Evaluation
+from torchrl_elegant.trainers.folder import RunFolder
+from torchrl_elegant.trainers.policy_file import save_policy
+
+COLUMNS = (
+    "frames",
+    "updates",
+    "seconds",
+    "return_mean",
+    "return_std",
+    "return_ci95",
+    "length_mean",
+    "train_return",
+)
+
+
+class Reporter:
+    """Writes into the run folder, to the terminal and to a logger.
+
+    Args:
+        run: what is configured.
+        folder: where files go.
+        environment: what a policy file says of the environment, such as its action bounds.
+        frames: where the run stands.
+    """
+
+    def __init__(
+        self, run: RunConfig, folder: RunFolder, environment: Mapping[str, Any], frames: int
+    ) -> None:
+        self._folder, self._environment = folder, dict(environment)
+        self._bar = tqdm(
+            total=run.total_frames,
+            initial=min(frames, run.total_frames),
+            disable=not run.progress,
+            unit=" frames",
+            unit_scale=True,
+            # A log file is no place for a bar that redraws itself.
+            mininterval=0.2 if sys.stderr.isatty() else 10.0,
+        )
+        self._logger = make_logger(run.logger_name(), folder)
+        self._last: dict[str, float] = {}
+
+    def advance(self, frames: int) -> None:
+        """Move the progress bar."""
+        self._bar.update(frames - self._bar.n)
+
+    def row(self, row: Mapping[str, float]) -> None:
+        """Write one row of metrics everywhere."""
+        self._folder.metrics.append(row)
+        self._last = dict(row)
+        line = (
+            f"frames {int(row['frames']):>9,} | return {row['return_mean']:9.2f} "
+            f"± {row['return_std']:.2f} | length {row['length_mean']:.0f} | "
+            f"{row['seconds']:.0f} s"
+        )
+        if self._bar.disable:
+            torchrl_logger.info(line)
+        else:
+            self._bar.write(line, file=sys.stderr)
+        if self._logger is not None:
+            for name, value in row.items():
+                if name != "frames" and math.isfinite(value):
+                    self._logger.log_scalar(name, value, step=int(row["frames"]))
+        draw_curve(self._folder.path)
+
+    def policy(self, policy: TensorDictModuleBase, frames: int) -> None:
+        """Write ``policy.pt``, the newest policy."""
+        same = self._last.get("frames") == frames
+        evaluated = {"return_mean": self._last["return_mean"]} if same else {}
+        page = {**self._environment, "frames": frames, **evaluated}
+        save_policy(self._folder.policy_path, policy, page)
+
+    def best_policy(
+        self, policy: TensorDictModuleBase, frames: int, evaluation: Evaluation
+    ) -> None:
+        """Write ``policy_best.pt``, the policy with the highest evaluated return."""
+        page = {**self._environment, "frames": frames, "return_mean": evaluation.return_mean}
+        save_policy(self._folder.path / "policy_best.pt", policy, page)
+
+    def stop_requested(self) -> bool:
+        """Whether somebody put a ``stop`` file into the run folder."""
+        return self._folder.stop_requested()
+
+    def close(self, reason: str | None) -> None:
+        """Say how the run ended."""
+        self._bar.close()
+        if reason is not None:
+            torchrl_logger.info("stopped early: %s", reason)
+        if self._last:
+            torchrl_logger.info(
+                "last evaluation: return %.2f ± %.2f (95 %% confidence of the mean)",
+                self._last["return_mean"],
+                self._last["return_ci95"],
+            )
+        torchrl_logger.info("run folder: %s", self._folder.path)
+
+
+def make_logger(name: str, folder: RunFolder) -> Logger | None:
+    """TorchRL's logger of that name, writing below the run folder; None for ``none``."""
+    if name == "none":
+        return None
+    path = str(folder.path.resolve() / name)
+    experiment = folder.path.resolve().name
+    if name == "wandb":
+        return get_logger(
+            "wandb",
+            logger_name=path,
+            experiment_name=experiment,
+            wandb_kwargs={"project": "torchrl_elegant"},
+        )
+    if name == "mlflow":
+        return get_logger("mlflow", logger_name=path, experiment_name=experiment)
+    return get_logger("tensorboard", logger_name=path, experiment_name=experiment)

@@ -1,0 +1,140 @@
+"""From configurations to the objects of a run."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torchrl.data import ReplayBuffer
+from torchrl.envs import EnvBase
+
+from torchrl_elegant.algorithms import OffPolicyConfig
+from torchrl_elegant.collectors import AsyncCollector, SyncCollector
+from torchrl_elegant.envs import make_env
+from torchrl_elegant.trainers.behaviour import behaviour_copy
+from torchrl_elegant.trainers.config import RunConfig
+from torchrl_elegant.trainers.distributed import Ranks
+from torchrl_elegant.trainers.evaluation import PolicyEvaluator
+from torchrl_elegant.trainers.learner import Learner
+from torchrl_elegant.trainers.plan import EVALUATE, TRAIN, Counters, free_frames, seed_of
+from torchrl_elegant.trainers.sources import AsyncSource, Source, SyncSource
+from torchrl_elegant.trainers.values import UsageError
+
+EnvFactory = Callable[..., EnvBase]
+
+
+def env_factory(run: RunConfig, env: Any) -> EnvFactory:
+    """``make_env`` for this run; ``env`` is the name or the callable that was given."""
+    return partial(make_env, env, env_kwargs=run.env_kwargs)
+
+
+@contextmanager
+def their_mistake(run: RunConfig) -> Iterator[None]:
+    """Whatever a user's environment raises while it is made is told in one line."""
+    try:
+        yield
+    except (ValueError, ImportError):
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise UsageError(
+            f"`env` must make an environment, got {type(error).__name__} from {run.env!r}: {error} "
+            f"({last.filename}, line {last.lineno})"
+        ) from error
+
+
+def build_learner(
+    run: RunConfig, config: OffPolicyConfig, make: EnvFactory, ranks: Ranks
+) -> tuple[Learner, dict[str, Any]]:
+    """The learner on its device, and what a policy file has to say of the environment."""
+    with their_mistake(run):
+        env = make(1, seed=0, device=ranks.device)
+    try:
+        parts = config.build(env)
+        learner = Learner(
+            parts, max_grad_norm=config.max_grad_norm, ranks=ranks if ranks.count > 1 else None
+        )
+        bounds = {name: getattr(env, name, None) for name in ("action_low", "action_high")}
+    finally:
+        env.close()
+    ranks.share(learner.loss)
+    return learner, {"env": run.env, "algorithm": config.name, **bounds}
+
+
+def build_evaluator(run: RunConfig, make: EnvFactory, learner: Learner) -> PolicyEvaluator:
+    """An evaluator on an environment of its own, with a seed of its own."""
+    device = next(learner.policy.parameters()).device
+    env = make(1, seed=seed_of(run, EVALUATE), device=device)
+    return PolicyEvaluator(env, learner.policy, episodes=run.eval_episodes)
+
+
+def build_source(
+    run: RunConfig,
+    config: OffPolicyConfig,
+    make: EnvFactory,
+    learner: Learner,
+    buffer: ReplayBuffer,
+    counters: Counters,
+    ranks: Ranks,
+) -> Source:
+    """Collector and buffer, in the mode that is configured."""
+    batch = run.frames_per_batch or run.num_envs
+    # Whole batches of each rank, as collectors take them anyway, but not without a warning.
+    random_frames = -(-max(0, config.warmup - counters.frames) // (batch * ranks.count)) * batch
+    shared: dict[str, Any] = {
+        "frames_per_batch": batch,
+        "init_random_frames": random_frames,
+        "auto_register_policy_transforms": False,
+    }
+    if run.collector == "async":
+        return _async_source(run, config, make, learner, buffer, counters, shared)
+    seed = seed_of(run, TRAIN, ranks.rank, counters.frames)
+    collector = SyncCollector(
+        make(run.num_envs, seed=seed, backend=run.env_backend),
+        behaviour_copy(learner.policy, torch.device("cpu")),
+        total_frames=-1,
+        track_traj_ids=False,
+        **shared,
+    )
+    return SyncSource(
+        collector,
+        buffer,
+        learner,
+        keys=list(learner.loss.in_keys),
+        total_frames=run.total_frames,
+        updates_per_frame=config.updates_per_frame,
+        free_frames=free_frames(config, counters),
+        frames=counters.frames,
+        ranks=ranks.count,
+    )
+
+
+def _async_source(
+    run: RunConfig,
+    config: OffPolicyConfig,
+    make: EnvFactory,
+    learner: Learner,
+    buffer: ReplayBuffer,
+    counters: Counters,
+    shared: dict[str, Any],
+) -> Source:
+    # Updates are counted from here: with a new ratio the old ones would count otherwise.
+    free = free_frames(config, counters) + counters.updates / config.updates_per_frame
+    workers = AsyncCollector(
+        partial(make, run.num_envs, backend=run.env_backend),
+        learner.policy,
+        num_workers=run.num_workers,
+        replay_buffer=buffer,
+        total_frames=run.total_frames,
+        updates_per_frame=config.updates_per_frame,
+        warmup_frames=round(free),
+        keys=list(learner.loss.in_keys),
+        seed=seed_of(run, TRAIN),
+        frames_done=counters.frames,
+        **shared,
+    )
+    return AsyncSource(workers, buffer, learner, push_interval=run.push_interval)

@@ -1,0 +1,199 @@
+"""Where frames come from: the two modes of collection behind one face.
+
+Iterating over a source yields, again and again, how many updates the learner owes for the frames
+that have arrived in the replay buffer; it ends when all frames are collected and all updates made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+import torch
+from tensordict import NestedKey, TensorDictBase
+from torchrl.data import ReplayBuffer
+
+from torchrl_elegant.collectors import AsyncCollector, SyncCollector
+from torchrl_elegant.trainers.behaviour import copy_weights
+from torchrl_elegant.trainers.learner import Learner
+
+# Updates made between two looks at the collector; bounds how long a stop has to wait.
+_CHUNK = 64
+# New rows that a loss is shown at most before a round of updates.
+_SHOWN = 1024
+
+
+class Source(Protocol):
+    """What a training loop needs of a collector and its buffer."""
+
+    @property
+    def frames(self) -> int: ...
+
+    def __iter__(self) -> Iterator[int]: ...
+
+    def push(self, updates: int) -> None:
+        """Enter ``updates`` as made, and hand the policy's weights on where that is due."""
+
+    def debt(self) -> float:
+        """Updates still owed for the frames so far; negative before learning starts."""
+
+    def episodes(self) -> list[tuple[float, int]]:
+        """Return and length of every training episode that ended since the last call."""
+
+    def pause(self) -> AbstractContextManager:
+        """Hold the buffer still."""
+
+    def shutdown(self) -> None: ...
+
+
+class SyncSource:
+    """Collect in this process, then learn.
+
+    Args:
+        collector: yields batches; its own ``total_frames`` must not end before this source's.
+        buffer: receives the rows.
+        learner: learns from them; shown each new batch.
+        keys: entries that the buffer keeps.
+        total_frames: where collection ends, over all ``ranks``.
+        updates_per_frame: updates owed per frame beyond ``free_frames``.
+        free_frames: frames that ask for no update; fractions and negative numbers come from runs
+            that were resumed.
+        frames: frames collected before this run was resumed.
+        ranks: processes that collect as many frames as this one at the same time.
+    """
+
+    def __init__(
+        self,
+        collector: SyncCollector,
+        buffer: ReplayBuffer,
+        learner: Learner,
+        *,
+        keys: Sequence[NestedKey],
+        total_frames: int,
+        updates_per_frame: float,
+        free_frames: float,
+        frames: int = 0,
+        ranks: int = 1,
+    ) -> None:
+        self.frames = frames
+        self._collector, self._buffer, self._learner = collector, buffer, learner
+        self._keys, self._total, self._ranks = list(keys), total_frames, ranks
+        self._updates_per_frame, self._free_frames = updates_per_frame, free_frames
+        self._episodes: list[tuple[float, int]] = []
+
+    def __iter__(self) -> Iterator[int]:
+        for batch in self._collector:
+            rows = batch.reshape(-1)
+            self._note_episodes(rows)
+            self._buffer.extend(rows.select(*self._keys))
+            if self._learner.observes:
+                self._learner.observe(rows)
+            self.frames += rows.numel() * self._ranks
+            # 0.1 * 30 and its like fall short of the whole number by one rounding error.
+            due = max(0, math.floor(self.debt() + 1e-6))
+            while due > _CHUNK:
+                yield _CHUNK
+                due -= _CHUNK
+            yield due
+            if self.frames >= self._total:
+                return
+
+    def debt(self) -> float:
+        owed = self._updates_per_frame * (self.frames - self._free_frames)
+        return owed - self._learner.updates
+
+    def push(self, updates: int) -> None:
+        if updates and self._collector.policy is not self._learner.policy:
+            copy_weights(self._learner.policy, self._collector.policy)
+
+    def episodes(self) -> list[tuple[float, int]]:
+        ended, self._episodes = self._episodes, []
+        return ended
+
+    def pause(self) -> AbstractContextManager:
+        return nullcontext()
+
+    def shutdown(self) -> None:
+        self._collector.shutdown()
+
+    def _note_episodes(self, rows: TensorDictBase) -> None:
+        done = rows.get(("next", "done")).reshape(-1)
+        if done.any():
+            ended = rows.get("next")[done]
+            returns = ended.get("episode_reward").reshape(-1).tolist()
+            self._episodes += zip(
+                returns, ended.get("step_count").reshape(-1).tolist(), strict=True
+            )
+
+
+class AsyncSource:
+    """Learn while worker processes collect.
+
+    Args:
+        collector: not yet started.
+        buffer: the one that the collector fills.
+        learner: shown the newest rows before each round of updates.
+        push_interval: updates between two pushes of the policy's weights.
+    """
+
+    def __init__(
+        self,
+        collector: AsyncCollector,
+        buffer: ReplayBuffer,
+        learner: Learner,
+        *,
+        push_interval: int,
+    ) -> None:
+        self._collector, self._buffer, self._learner = collector, buffer, learner
+        self._interval, self._since_push, self._shown = push_interval, 0, collector.frames
+
+    @property
+    def frames(self) -> int:
+        """Rows that have arrived in the buffer."""
+        return self._collector.frames
+
+    def __iter__(self) -> Iterator[int]:
+        collector = self._collector
+        collector.start()
+        while True:
+            collector.check()
+            arrived = collector.frames
+            due = collector.updates_due()
+            if due == 0 and arrived >= collector.total_frames:
+                return
+            if due == 0:
+                collector.wait_for(arrived + 1, timeout=0.5)
+                yield 0
+                continue
+            self._show(arrived)
+            yield min(due, _CHUNK)
+
+    def push(self, updates: int) -> None:
+        if updates:
+            self._collector.note_updates(updates)
+        self._since_push += updates
+        if self._since_push >= self._interval:
+            self._since_push = 0
+            self._collector.update_policy_weights_(self._learner.policy)
+
+    def debt(self) -> float:
+        return self._collector.updates_due()
+
+    def episodes(self) -> list[tuple[float, int]]:
+        return self._collector.episodes()
+
+    def pause(self) -> AbstractContextManager:
+        return self._collector.pause()
+
+    def shutdown(self) -> None:
+        self._collector.shutdown()
+
+    def _show(self, arrived: int) -> None:
+        stored = len(self._buffer)
+        new = min(arrived - self._shown, stored, _SHOWN)
+        if new > 0 and self._learner.observes:
+            end = self._buffer.writer._cursor
+            self._learner.observe(self._buffer[torch.arange(end - new, end) % stored])
+        self._shown = arrived

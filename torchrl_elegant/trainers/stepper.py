@@ -1,0 +1,68 @@
+"""The same learner inside TorchRL's own ``Trainer``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.trainers import OptimizationStepper, Trainer
+
+from torchrl_elegant.trainers.learner import Learner
+
+
+class LearnerStepper(OptimizationStepper):
+    """Lets ``torchrl.trainers.Trainer`` call ``Learner.update``.
+
+    The loss is evaluated through the trainer's ``compute_loss``, so that its Ray learners average
+    gradients as for any other stepper. The learner moves its own target networks and priorities:
+    give the trainer no ``optimizer`` and no ``target_net_updater``. Learner and trainer must hold
+    the same loss object.
+
+    >>> from torchrl_elegant.algorithms import SACConfig
+    >>> from torchrl_elegant.envs import make_env
+    >>> learner = Learner(SACConfig(num_cells=(8,)).build(make_env("Pendulum-v1")))
+    >>> LearnerStepper(learner).optimizer_step_count
+    0
+    """
+
+    updates_replay_priority = True
+
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner
+        self._last: dict[str, Tensor] = {}
+
+    @property
+    def optimizer_step_count(self) -> int:
+        """Updates made, read by TorchRL's weight-update hook."""
+        return self.learner.updates
+
+    def step(self, trainer: Trainer, sub_batch: TensorDictBase) -> TensorDictBase:
+        if trainer.loss_module is not self.learner.loss:
+            raise ValueError(
+                f"`loss_module` must be the learner's own loss, got another "
+                f"`{type(trainer.loss_module).__name__}`; pass learner.loss to the Trainer"
+            )
+        metrics = self.learner.update(sub_batch, call=trainer.compute_loss)
+        buffer = getattr(trainer, "replay_buffer", None)
+        if buffer is not None and hasattr(buffer, "update_tensordict_priority"):
+            buffer.update_tensordict_priority(sub_batch)
+        return self._complete(metrics)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.learner.state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        self.learner.load_state_dict(state_dict)
+
+    def _complete(self, metrics: TensorDictBase) -> TensorDict:
+        """Add the terms that this update left out, as they last were, not a number at first.
+
+        The trainer averages over its updates and needs the same names from each.
+        """
+        for name in self.learner.loss.out_keys:
+            last = self._last.get(name, torch.tensor(torch.nan))
+            self._last[name] = metrics.get(name, last)
+        return TensorDict({**self._last, **metrics.to_dict()}, batch_size=[])

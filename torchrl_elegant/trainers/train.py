@@ -1,0 +1,157 @@
+"""One call that trains: configurations in, policy, history and run folder out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tensordict.nn import TensorDictModuleBase
+
+from torchrl_elegant.algorithms import ALGORITHMS, OffPolicyConfig
+from torchrl_elegant.data import make_buffer
+from torchrl_elegant.trainers.config import RunConfig
+from torchrl_elegant.trainers.config_file import from_yaml
+from torchrl_elegant.trainers.distributed import Ranks
+from torchrl_elegant.trainers.folder import RunFolder
+from torchrl_elegant.trainers.learner import DivergedError
+from torchrl_elegant.trainers.loop import train_off_policy
+from torchrl_elegant.trainers.memory import keep_freed_blocks
+from torchrl_elegant.trainers.monitor import Follower, Monitor
+from torchrl_elegant.trainers.plan import check_plan, per_rank, seed_learner, set_threads
+from torchrl_elegant.trainers.reporter import Reporter
+from torchrl_elegant.trainers.setup import (
+    build_evaluator,
+    build_learner,
+    build_source,
+    env_factory,
+)
+from torchrl_elegant.trainers.signals import StopSignals
+from torchrl_elegant.trainers.state import open_run
+from torchrl_elegant.trainers.values import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """What a run leaves.
+
+    ``policy`` is the trained actor, ``history`` the rows of ``metrics.csv``, ``folder`` where all
+    of it is stored.
+    """
+
+    policy: TensorDictModuleBase
+    history: list[dict[str, float]]
+    folder: Path
+
+
+def train(
+    config: OffPolicyConfig, env: str | Callable[..., Any] = RunConfig.env, **run: Any
+) -> TrainResult:
+    """Train ``config``'s algorithm on ``env``.
+
+    Args:
+        config: an algorithm's configuration, such as ``SACConfig(batch_size=64)``.
+        env: a Gymnasium id, ``"package.module:factory"``, or a callable that returns a Gymnasium or
+            TorchRL environment (see ``make_env``).
+        run: fields of ``RunConfig``: ``total_frames``, ``seed``, ``device``, ``folder``, ...
+
+    >>> import tempfile
+    >>> from torchrl_elegant.algorithms import SACConfig
+    >>> small = SACConfig(num_cells=(8,), batch_size=8, warmup=10)
+    >>> where = tempfile.mkdtemp() + "/run"
+    >>> result = train(small, total_frames=30, eval_episodes=1, folder=where, progress=False)
+    >>> int(result.history[-1]["frames"]), result.folder.name
+    (30, 'run')
+    """
+    name = env if isinstance(env, str) else _import_path(env)
+    return _run(RunConfig(env=name, **run), config, env, folder=None)
+
+
+def resume(folder: str | Path, **changes: Any) -> TrainResult:
+    """Go on with the run in ``folder`` from its last whole checkpoint.
+
+    Args:
+        folder: a run folder.
+        changes: fields of ``RunConfig`` to change, such as a larger ``total_frames``.
+    """
+    _, run, config = stored_run(folder)
+    env = changes.pop("env_factory", run.env)
+    changed = replace(run, **changes)
+    _refuse_another_run(run, changed)
+    return _run(changed, config, env, folder=Path(folder))
+
+
+def stored_run(folder: str | Path) -> tuple[str, RunConfig, OffPolicyConfig]:
+    """Algorithm, run and algorithm configuration of a run folder."""
+    opened = RunFolder.open(folder)
+    return from_yaml(opened.read_config(), algorithms=ALGORITHMS)
+
+
+def run_with(run: RunConfig, config: OffPolicyConfig, folder: Path | None) -> TrainResult:
+    """Start a run, or go on with the one in ``folder``, from built configurations."""
+    if folder is not None:
+        _refuse_another_run(stored_run(folder)[1], run)
+    return _run(run, config, run.env, folder=folder)
+
+
+def _refuse_another_run(stored: RunConfig, run: RunConfig) -> None:
+    for name in ("env", "env_kwargs", "folder"):
+        before, after = getattr(stored, name), getattr(run, name)
+        if before != after:
+            raise UsageError(
+                f"`{name}` must stay {before!r} when a run goes on, got {after!r}; start a new "
+                "run instead"
+            )
+
+
+def _run(run: RunConfig, config: OffPolicyConfig, env: Any, *, folder: Path | None) -> TrainResult:
+    with ExitStack() as stack:
+        with _mistakes_are_the_users():
+            check_plan(run, config)
+            set_threads(run, config)
+            keep_freed_blocks()
+            ranks = stack.enter_context(Ranks(run.torch_device()))
+            share = per_rank(run, config, ranks)
+            seed_learner(run, ranks.rank)
+            make = env_factory(run, env)
+            learner, environment = build_learner(run, share, make, ranks)
+            buffer = make_buffer(size=share.buffer_size, device=ranks.device)
+            state = open_run(run, config, learner, buffer, ranks=ranks, folder=folder)
+            source = build_source(run, share, make, learner, buffer, state.counters, ranks)
+            stack.callback(source.shutdown)
+            signals = stack.enter_context(StopSignals())
+            monitor: Monitor | Follower = Follower(state.progress, signals, ranks)
+            if ranks.is_first:
+                evaluator = build_evaluator(run, make, learner)
+                stack.callback(evaluator.shutdown)
+                monitor = Monitor(
+                    run=run,
+                    learner=learner,
+                    progress=state.progress,
+                    reporter=Reporter(run, state.folder, environment, state.counters.frames),
+                    checkpoints=state.checkpoints,
+                    evaluator=evaluator,
+                    signals=signals,
+                    ranks=ranks,
+                )
+        try:
+            train_off_policy(source, buffer, learner, monitor, batch_size=share.batch_size)
+        except DivergedError as error:
+            raise DivergedError(f"{error}; stopped at frame {source.frames}") from error
+        history = state.folder.metrics.rows() if ranks.is_first else []
+        return TrainResult(policy=learner.policy, history=history, folder=state.folder.path)
+
+
+@contextmanager
+def _mistakes_are_the_users() -> Iterator[None]:
+    """While a run is set up, a wrong value is a wrong configuration: one clear line for scripts."""
+    try:
+        yield
+    except (ValueError, TypeError, ImportError) as error:
+        raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
+
+
+def _import_path(factory: Callable[..., Any]) -> str:
+    return f"{factory.__module__}:{getattr(factory, '__qualname__', type(factory).__qualname__)}"
