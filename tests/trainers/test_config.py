@@ -108,7 +108,7 @@ def test_logger_is_asked_of_the_machine(monkeypatch):
     present = {"tensorboard"}
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in present or None)
     assert RunConfig().logger_name() == "tensorboard"
-    with pytest.raises(UsageError, match="pip install wandb"):
+    with pytest.raises(UsageError, match=r"pip install torchrl_elegant\[wandb\]"):
         RunConfig(logger="wandb").logger_name()
     present.clear()
     assert RunConfig().logger_name() == "none"

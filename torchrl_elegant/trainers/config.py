@@ -118,7 +118,7 @@ class RunConfig:
         if self.logger == "auto":
             return "tensorboard" if importlib.util.find_spec("tensorboard") else "none"
         installed = self.logger == "none" or importlib.util.find_spec(self.logger) is not None
-        way_out = f"pip install {self.logger}, or set logger=none"
+        way_out = f"pip install torchrl_elegant[{self.logger}], or set logger=none"
         require(installed, "logger", "be installed", self.logger, way_out)
         return self.logger
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from tensordict.nn import TensorDictModuleBase
 from torchrl._utils import logger as torchrl_logger
-from torchrl.record.loggers import get_logger
+from torchrl.record.loggers import MLFlowLogger, get_logger
 from torchrl.record.loggers.common import Logger
 from tqdm import tqdm
 
@@ -126,5 +127,7 @@ def make_logger(name: str, folder: RunFolder) -> Logger | None:
             wandb_kwargs={"project": "torchrl_elegant"},
         )
     if name == "mlflow":
-        return get_logger("mlflow", logger_name=path, experiment_name=experiment)
+        # A database beside the run unless the user names a server: MLflow gave up plain files.
+        uri = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{path}.db")
+        return MLFlowLogger(exp_name=experiment, tracking_uri=uri, artifact_location=path)
     return get_logger("tensorboard", logger_name=path, experiment_name=experiment)
