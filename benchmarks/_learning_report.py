@@ -74,7 +74,8 @@ def write(
         f"# {title}",
         f"`{command}`",
         f"Trained with `{settings}`, everything else at its default; evaluated at the end over "
-        f"{episodes} episodes of the deterministic policy. {processor()}, {os.cpu_count()} cores.",
+        f"the same {episodes} episodes of the deterministic policy. {processor()}, "
+        f"{os.cpu_count()} cores.",
         f"![curves]({name}.png)",
         "## Over seeds",
         over_seeds(results),
@@ -82,7 +83,7 @@ def write(
         per_seed(results),
     ]
     path.write_text("\n\n".join(parts) + "\n")
-    draw(results, folder / f"{name}.png", title=f"{title}: {settings}")
+    draw(results, folder / f"{name}.png", title=settings.split()[0].removeprefix("env="))
     return path
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, dataclass, fields
+from typing import Literal
 
 import pytest
 import torch
@@ -12,9 +13,11 @@ from torchrl_elegant.algorithms import (
     CriticTrust,
     EveryUpdate,
     ModSACConfig,
+    OffPolicyConfig,
     SACConfig,
     register,
 )
+from torchrl_elegant.algorithms.base import check, option
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.objectives import ModSACLoss
 
@@ -87,6 +90,16 @@ def test_fixed_temperature_has_no_optimiser_group():
     assert not parts.loss.log_alpha.requires_grad
 
 
+@CONFIGS
+def test_fixed_temperature_takes_all_or_says_what_it_does_not(config):
+    parts = build(config, temperature="fixed", target_entropy=-7.0)
+    assert parts.loss.target_entropy.item() == -7.0
+    assert config(temperature="fixed", alpha_lr=3e-4).alpha_lr == 3e-4
+    message = "`alpha_lr` must stay 0.0003 with temperature=fixed, got `0.1`; set temperature=learn"
+    with pytest.raises(ValueError, match=message):
+        config(temperature="fixed", alpha_lr=0.1)
+
+
 def test_modsac():
     parts = build(ModSACConfig, trust_decay=0.9, trust_window=50, std_pull=0.0625)
     assert isinstance(parts.loss, ModSACLoss)
@@ -119,6 +132,10 @@ def test_modsac():
         ("target_members", 3),
         ("target_members", 0),
         ("activation", "swash"),
+        ("actor_value", "max"),
+        ("temperature", "learnt"),
+        ("temperature", None),
+        ("loss_function", "l3"),
     ],
 )
 @CONFIGS
@@ -134,3 +151,28 @@ def test_refusals(config, name, value):
 def test_modsac_refusals(name, value):
     with pytest.raises(ValueError, match=f"`{name}` must .*, got `{value}`"):
         ModSACConfig(**{name: value})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choosy(OffPolicyConfig):
+    maybe: Literal["a", "b"] | None = option(None, "listed, or nothing")
+    number: Literal[1, 2] = option(1, "listed")
+    free: str | None = option(None, "anything")
+
+    def build(self, env):
+        raise NotImplementedError
+
+
+def test_every_literal_of_a_subclass_is_checked():
+    assert Choosy(maybe="b", number=2, free="c").maybe == "b"
+    with pytest.raises(ValueError, match="`maybe` must be one of a, b, None, got `c`"):
+        Choosy(maybe="c")
+    with pytest.raises(ValueError, match="`number` must be one of 1, 2, got `3`"):
+        Choosy(number=3)
+
+
+def test_the_way_out_ends_the_error():
+    with pytest.raises(ValueError, match=r"^`tau` must be small, got `2`; use less$"):
+        check(False, "tau", "be small", 2, "use less")
+    with pytest.raises(ValueError, match=r"^`tau` must be small, got `2`$"):
+        check(False, "tau", "be small", 2)

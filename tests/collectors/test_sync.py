@@ -19,7 +19,6 @@ from torchrl.envs.utils import ExplorationType, exploration_type
 from torchrl.modules import NormalParamExtractor, ProbabilisticActor, TanhNormal
 
 from torchrl_elegant.collectors import SyncCollector
-from torchrl_elegant.collectors.sync import CollectionEnded
 from torchrl_elegant.envs import GymnasiumEnv, make_env
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "envs"))
@@ -306,26 +305,12 @@ def test_huge_but_finite_values_pass():
 
 
 @pytest.mark.parametrize("cls", [SyncCollector, PlainCollector])
-def test_gate_and_weights(cls):
-    calls = []
-
-    class Gate:
-        def acquire(self, frames):
-            calls.append(frames)
-            return len(calls) < 6
-
-    class Weights:
-        def pull(self, policy):
-            calls.append(type(policy).__name__)
-
+def test_frames_of_a_resumed_run_count(cls):
     env = make_env("Pendulum-v1", 2)
-    collector = cls(
-        env, Actor(env), gate=Gate(), weights=Weights(), frames_per_batch=4, total_frames=-1
-    )
-    assert len(list(collector)) == 3
-    assert calls == [4, "Actor"] * 3 + [4]
-    with pytest.raises(CollectionEnded):
-        collector.rollout()
+    collector = cls(env, Actor(env), frames_per_batch=4, total_frames=20, frames_done=12)
+    assert collector.frames == 12
+    assert len(list(collector)) == 2
+    assert collector.frames == 20
 
 
 def test_what_is_not_lean():

@@ -37,7 +37,7 @@ def test_specs(env_id, num_envs):
 def test_specs_categorical(env_id):
     env = make_env(env_id, 2, discrete_actions="categorical")
     check_env_specs(env)
-    assert env.rollout(3)["action"].shape == (2, 3)
+    assert env.rollout(3, break_when_any_done=False)["action"].shape == (2, 3)
 
 
 def numbers(rollout, name):
@@ -212,6 +212,8 @@ def test_unbounded_action_passes_unchanged():
     assert isinstance(env.action_spec, Unbounded)
     env.step(env.reset().set("action", torch.tensor([[0.5, 300.0]])))
     assert made[0].actions[0].tolist() == [0.5, 300.0]
+    # Nothing is scaled, so there are no bounds to scale by.
+    assert (env.action_low, env.action_high) == (None, None)
 
 
 @pytest.mark.parametrize("discrete_actions", ["one_hot", "categorical"])

@@ -91,6 +91,22 @@ class Doubles(EnvBase):
         self.seed_seen = seed
 
 
+class Episodic(Doubles):
+    """Has an observation whose name begins like the return's."""
+
+    def __init__(self):
+        super().__init__()
+        phase = Unbounded((1,), dtype=torch.float64)
+        self.observation_spec = Composite(observation=phase.clone(), episode_phase=phase)
+
+    def _step(self, tensordict):
+        return super()._step(tensordict).set("episode_phase", tensordict["action"])
+
+
+def test_an_observation_named_like_the_return_does_not_replace_it():
+    assert "episode_reward" in make_env(Episodic).rollout(2)["next"]
+
+
 @pytest.mark.parametrize("num_envs", [None, 2])
 def test_torchrl_environment_is_completed(num_envs):
     env = make_env(Doubles, num_envs, seed=4)

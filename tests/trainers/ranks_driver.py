@@ -102,6 +102,7 @@ def run_here(folder: Path, **run) -> None:
 TASKS = {
     "gradients": gradients,
     "train": lambda folder: run_here(folder, total_frames=200),
+    "uneven": lambda folder: run_here(folder, total_frames=100, frames_per_batch=16),
     "goal": lambda folder: run_here(folder, total_frames=10_000_000, target_return=-1_000.0),
     "endless": lambda folder: run_here(folder, total_frames=10_000_000),
 }

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from faults.runs import SMALL, run
+from faults.runs import SCRIPTS, SMALL, environment
 
 from torchrl_elegant.collectors import WorkerDiedError
 from torchrl_elegant.trainers.command import evaluate_command, train_command
@@ -22,6 +23,19 @@ def call(capsys: pytest.CaptureFixture, *words: str, command=train_command) -> t
     code = command(words, program="script.py", **named)
     streams = capsys.readouterr()
     return code, streams.out, streams.err
+
+
+def run(words, *, script: str = "train_sac.py", cwd: Path | None = None):
+    """A script from its start to its end."""
+    return subprocess.run(
+        [sys.executable, str(SCRIPTS / script), *words],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        cwd=cwd,
+        timeout=180,
+        check=False,
+    )
 
 
 def refused(capsys: pytest.CaptureFixture, *words: str, command=train_command) -> str:
@@ -49,6 +63,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (["totl_frames=5"], ["`totl_frames`", "did you mean `total_frames`"]),
         (["algorithm=sax"], ["'sax'", "did you mean `sac`"]),
+        (["algorithm=no.such:sac"], ["`algorithm`", "importable", "no.such:sac", "No module"]),
+        (["algorithm=json:mine"], ["`algorithm` must be registered by json", "json:mine"]),
+        (["algorithm=json:sac"], ["`algorithm` must be registered by json", "json:sac"]),
+        (["num_workers=4"], ["`num_workers` must stay 2 with collector=sync", "collector=async"]),
+        (["push_interval=4"], ["`push_interval` must stay 10 with collector=sync"]),
+        (["temperature=fixed", "alpha_lr=1"], ["`alpha_lr` must stay 0.0003", "fixed"]),
         (["collector=asink"], ["`collector`", "sync, async", "asink"]),
         (["total_frames=many"], ["`total_frames`", "an integer", "many"]),
         (["env=Pendlum-v1"], ["Pendlum-v1", "Pendulum-v1"]),
@@ -193,6 +213,50 @@ def test_evaluation_prints_mean_spread_and_confidence(capsys, trained, policy):
         rows = list(csv.DictReader(file))
     assert [float(row["return"]) for row in rows] == report["returns"]
     assert [int(row["length"]) for row in rows] == report["lengths"] == [20] * 4
+
+
+MINE = """
+from dataclasses import dataclass
+
+from torchrl_elegant.algorithms import SACConfig, register
+from torchrl_elegant.algorithms.base import option
+
+
+@register("mine")
+@dataclass(frozen=True, kw_only=True)
+class MyConfig(SACConfig):
+    doubled: float = option(2.0, "what SAC lacks")
+"""
+
+
+def test_an_algorithm_of_another_package_lives_through_all_commands(tmp_path):
+    package = tmp_path / "their"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "hidden.py").write_text(MINE)
+    (package / "algos.py").write_text("import their.hidden")
+
+    def go(*words, script="train_sac.py"):
+        done = run(words, script=script, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    word = "algorithm=their.algos:mine"
+    assert "doubled=2.0" in go(word, "--help").stdout
+    go(*SMALL, word, "doubled=3", "total_frames=48", "folder=run")
+    config = tmp_path / "run" / "config.yaml"
+    assert "algorithm: their.algos:mine\n" in config.read_text()
+    go("resume=run", "total_frames=64", "doubled=4")
+    assert "algorithm: their.algos:mine\n" in config.read_text()
+    assert "doubled: 4.0\n" in config.read_text()
+    assert go("run", "episodes=2", script="evaluate.py").stdout.startswith("2 episodes")
+    missed = run([word.replace("mine", "mein")], cwd=tmp_path)
+    assert missed.stderr == (
+        "error: `algorithm` must be registered by their.algos, got `their.algos:mein`: did you "
+        "mean `mine`?\n"
+    )
+    (package / "algos.py").write_text("import jux")
+    assert "No module named 'jux'" in run(["resume=run"], cwd=tmp_path).stderr
 
 
 def test_evaluation_of_what_is_no_run_is_refused(capsys, tmp_path, trained):

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from torchrl_elegant.trainers.config import RunConfig
-from torchrl_elegant.trainers.values import UsageError
 
 
 def test_every_field_has_a_help_line():
@@ -57,11 +56,11 @@ def test_env_kwargs_are_a_copy():
         ("device", "cuda:", "cuda:<number>"),
         ("threads", -1, "0 or more"),
         ("num_envs", 0, "1 or more"),
-        ("env_backend", "vectr", "did you mean `vector`"),
+        ("env_backend", "vectr", "one of vector, parallel, got `vectr`"),
         ("env_kwargs", {"f": print}, "factory"),
         ("env_kwargs", {1: 2}, "plain data"),
         ("env_kwargs", [1], "plain data"),
-        ("collector", "asinc", "did you mean `async`"),
+        ("collector", "asinc", "one of sync, async, got `asinc`"),
         ("num_workers", 0, "1 or more"),
         ("frames_per_batch", 0, "1 or more"),
         ("push_interval", 0, "1 or more"),
@@ -73,19 +72,19 @@ def test_env_kwargs_are_a_copy():
         ("target_return", float("nan"), "finite"),
         ("target_return", True, "finite"),
         ("folder", "", "path"),
-        ("logger", "tensorbord", "did you mean `tensorboard`"),
+        ("logger", "tensorbord", "one of auto, none, tensorboard, wandb, mlflow"),
         ("progress", "yes", "bool"),
     ],
 )
 def test_wrong_values_are_named(name, value, words):
-    with pytest.raises(UsageError, match=words) as caught:
+    with pytest.raises(ValueError, match=words) as caught:
         RunConfig(**{name: value})
     assert f"`{name}` must" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_batch_error_gives_the_next_multiple():
-    with pytest.raises(UsageError, match=r"multiple of num_envs \(4\), got 6; set .*=8"):
+    with pytest.raises(ValueError, match=r"multiple of num_envs \(4\), got `6`; set .*=8"):
         RunConfig(num_envs=4, frames_per_batch=6)
     assert RunConfig(num_envs=4, frames_per_batch=8).frames_per_batch == 8
 
@@ -95,12 +94,12 @@ def test_device_is_asked_of_the_machine(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert RunConfig().torch_device() == torch.device("cuda")
     assert RunConfig(device="cuda:0").torch_device() == torch.device("cuda:0")
-    with pytest.raises(UsageError, match="1 CUDA devices"):
+    with pytest.raises(ValueError, match="1 CUDA devices"):
         RunConfig(device="cuda:1").torch_device()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert RunConfig().torch_device() == torch.device("cpu")
-    with pytest.raises(UsageError, match="device=cpu"):
+    with pytest.raises(ValueError, match="device=cpu"):
         RunConfig(device="cuda").torch_device()
 
 
@@ -108,8 +107,17 @@ def test_logger_is_asked_of_the_machine(monkeypatch):
     present = {"tensorboard"}
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in present or None)
     assert RunConfig().logger_name() == "tensorboard"
-    with pytest.raises(UsageError, match=r"pip install torchrl_elegant\[wandb\]"):
+    with pytest.raises(ValueError, match=r"pip install torchrl_elegant\[wandb\]"):
         RunConfig(logger="wandb").logger_name()
     present.clear()
     assert RunConfig().logger_name() == "none"
     assert RunConfig(logger="none").logger_name() == "none"
+
+
+@pytest.mark.parametrize(("name", "value"), [("num_workers", 4), ("push_interval", 5)])
+def test_what_the_chosen_collector_does_not_use_is_refused(name, value):
+    default = RunConfig.__dataclass_fields__[name].default
+    with pytest.raises(ValueError, match=f"`{name}` must stay {default} with collector=sync, got"):
+        RunConfig(**{name: value})
+    assert getattr(RunConfig(collector="async", **{name: value}), name) == value
+    assert getattr(RunConfig(**{name: default}), name) == default

@@ -8,6 +8,8 @@ from typing import Literal
 import pytest
 import yaml
 
+from torchrl_elegant.algorithms import ALGORITHMS as REGISTERED
+from torchrl_elegant.algorithms import SACConfig, register
 from torchrl_elegant.algorithms.base import option
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.config_file import from_yaml, to_yaml
@@ -63,3 +65,17 @@ def test_wrong_files(old, new, expected):
 def test_not_a_config(text):
     with pytest.raises(UsageError, match="mapping"):
         from_yaml(text, algorithms=ALGORITHMS)
+
+
+def test_a_foreign_algorithm_is_stored_with_the_module_that_brings_it(monkeypatch):
+    @dataclass(frozen=True, kw_only=True)
+    class Mine(SACConfig):
+        extra: float = option(1.0, "anything")
+
+    monkeypatch.setitem(REGISTERED, "mine", Mine)
+    register("mine")(Mine)
+    text = to_yaml("mine", RunConfig(), Mine(extra=2.0))
+    word = f"{__name__}:mine"
+    assert f"algorithm: {word}\n" in text
+    assert from_yaml(text, algorithms=REGISTERED) == (word, RunConfig(), Mine(extra=2.0))
+    assert "algorithm: sac\n" in to_yaml("sac", RunConfig(), SACConfig())

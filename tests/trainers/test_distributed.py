@@ -117,6 +117,14 @@ def test_two_ranks_train_one_policy_and_the_first_alone_writes(tmp_path):
     check_folder(tmp_path / "run")
 
 
+def test_two_ranks_end_at_the_total(tmp_path):
+    complete("uneven", tmp_path, *TWO)
+    first, second = pages(tmp_path)
+    assert first["frames"] == second["frames"] == 100
+    assert first["rows"] == second["rows"] == 50
+    assert_same(trained(first), trained(second))
+
+
 def test_a_reached_return_ends_both_ranks(tmp_path):
     complete("goal", tmp_path, *TWO)
     first, second = pages(tmp_path)
@@ -185,6 +193,12 @@ def test_what_ranks_cannot_share_is_refused(three_ranks):
         per_rank(RunConfig(), SACConfig(batch_size=8), three_ranks)
     with pytest.raises(UsageError, match="`collector` must be sync under torchrun"):
         per_rank(RunConfig(collector="async"), SACConfig(batch_size=9), three_ranks)
+
+
+def test_one_gpu_for_all_ranks_is_refused(three_ranks):
+    with pytest.raises(UsageError, match="`device` must be cuda under torchrun, got 'cuda:1'"):
+        Ranks(torch.device("cuda", 1))
+    assert three_ranks.count == 3
 
 
 def test_a_mistake_under_torchrun_leaves_no_folder(tmp_path, monkeypatch):

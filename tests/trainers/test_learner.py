@@ -208,3 +208,20 @@ def one_step_episodes(scale):
     for name in ("terminated", "done"):
         batch["next", name] = torch.ones(64, 1, dtype=torch.bool)
     return batch
+
+
+def test_parameters_that_are_no_numbers_are_named():
+    learner = make_learner()
+    learner.raise_if_broken()
+    learner.loss.log_alpha.data.fill_(torch.nan)
+    with pytest.raises(DivergedError, match="`log_alpha` is not finite after update 0"):
+        learner.raise_if_broken()
+
+
+def test_new_data_is_shown_on_the_device_of_the_policy(batches):
+    learner = make_learner(ModSACConfig)
+    seen = []
+    learner.loss.observe = seen.append
+    learner.policy = learner.policy.to("meta")
+    learner.observe(batches[0])
+    assert seen[0].device == torch.device("meta")

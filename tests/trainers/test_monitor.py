@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
+from tensordict import TensorDict
 
+from torchrl_elegant.algorithms import SACConfig
+from torchrl_elegant.envs import make_env
+from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.distributed import Ranks
-from torchrl_elegant.trainers.monitor import Averages, Follower, Progress, _next_multiple
+from torchrl_elegant.trainers.evaluation import Evaluation
+from torchrl_elegant.trainers.learner import DivergedError, Learner
+from torchrl_elegant.trainers.monitor import (
+    Averages,
+    Follower,
+    Monitor,
+    Progress,
+    _next_multiple,
+)
 from torchrl_elegant.trainers.signals import StopSignals
 
 
@@ -54,3 +68,73 @@ def test_a_follower_stops_when_it_is_asked_to():
     assert follower.progress.frames == 12
     signals.reason = "SIGTERM"
     assert follower.after(Source()) is False
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_averages_know_whether_they_are_numbers(value):
+    averages = Averages()
+    assert averages.finite()
+    averages.add({"loss": torch.tensor(1.0)})
+    assert averages.finite()
+    averages.add({"loss": torch.tensor(value), "other": torch.tensor(1.0)})
+    averages.add({"loss": torch.tensor(1.0)})
+    assert not averages.finite()
+    averages.take()
+    assert averages.finite()
+
+
+class Silent:
+    """Stands in for reporter and evaluator."""
+
+    def __getattr__(self, name):
+        return lambda *args: None
+
+    def stop_requested(self):
+        return False
+
+    def evaluate(self):
+        return Evaluation(returns=(5.0,), lengths=(1,))
+
+
+class Saves(list):
+    def save(self, frames, metadata):
+        self.append((frames, metadata))
+
+
+@pytest.fixture
+def watched():
+    run = RunConfig(total_frames=100, eval_interval=50, checkpoint_interval=10, logger="none")
+    saves = Saves()
+    learner = Learner(SACConfig(num_cells=(8,)).build(make_env("Pendulum-v1")))
+    monitor = Monitor(
+        run=run,
+        learner=learner,
+        progress=Progress(),
+        reporter=Silent(),
+        checkpoints=saves,
+        evaluator=Silent(),
+        signals=StopSignals(),
+        ranks=Ranks(),
+    )
+    source = SimpleNamespace(frames=10, pause=nullcontext, debt=lambda: 0.0, episodes=list)
+    return monitor, source, saves, learner
+
+
+def test_a_stop_at_a_checkpoint_still_stores_the_best_return(watched):
+    monitor, source, saves, _ = watched
+    monitor.after(source)
+    monitor.finish(source)
+    assert saves == [(10, {}), (10, {"return_mean": 5.0})]
+
+
+@pytest.mark.parametrize("where", ["term", "weight"])
+def test_nothing_is_saved_once_a_number_is_lost(watched, where):
+    # As on a GPU, where no update looks at its own loss.
+    monitor, source, saves, learner = watched
+    if where == "term":
+        monitor.note(TensorDict({"loss_qvalue": torch.tensor(math.nan)}, []))
+    else:
+        next(learner.policy.parameters()).data.fill_(math.nan)
+    with pytest.raises(DivergedError, match="`loss_qvalue`" if where == "term" else "`actor_net"):
+        monitor.after(source)
+    assert saves == []

@@ -73,7 +73,7 @@ def test_dotted_keys_fill_mappings():
         (["algorithm=tou"], "unknown algorithm 'tou': did you mean `toy`?"),
         (["seed=abc"], "`seed` must be an integer, got 'abc'"),
         (["seed="], "`seed` must be an integer, got ''"),
-        (["seed=-1"], "`seed` must be an integer of 0 or more, got -1"),
+        (["seed=-1"], "`seed` must be an integer of 0 or more, got `-1`"),
         (["gamma=2"], r"`gamma` must be in [0, 1), got 2.0"),
         (["collector=asinc"], "did you mean `async`?"),
         (["--seed=3"], "write seed=3"),

@@ -158,7 +158,7 @@ def test_unknown_builders(path, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="did you mean `Toy`"):
         save_policy(tmp_path / "p", Toy([1, 1]), {}, builder="Toyy")
     monkeypatch.delitem(BUILDERS, "Toy")
-    with pytest.raises(PolicyFileError, match="'Toy', which is not registered"):
+    with pytest.raises(PolicyFileError, match="builder 'Toy': add it to BUILDERS"):
         load_policy(path)
 
 
@@ -199,3 +199,13 @@ def test_views_store_only_their_part(tmp_path):
     actor.module.linear.bias = nn.Parameter(big[:2])
     save_policy(tmp_path / "p", actor, {})
     assert (tmp_path / "p").stat().st_size < 100_000
+
+
+def test_observations_that_the_environment_reshapes():
+    sizes = {"choice": [3], "level": [1], "state": [2]}
+    actor = SquashedGaussianActor(observation=sizes, low=[-1.0], high=[1.0])
+    policy = Policy(actor, {})
+    seen = {"choice": np.int64(2), "level": np.float64(0.5), "state": np.zeros(2)}
+    as_stored = {"choice": np.float32([0, 0, 1]), "level": np.float32([0.5]), "state": np.zeros(2)}
+    assert policy(seen) == policy(as_stored)
+    assert policy(seen) != policy({**seen, "choice": np.int64(1)})

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +17,8 @@ from torchrl_elegant.trainers.evaluation import Evaluation
 from torchrl_elegant.trainers.folder import RunFolder
 from torchrl_elegant.trainers.policy_file import Policy
 from torchrl_elegant.trainers.reporter import COLUMNS, Reporter, make_logger
+
+module = importlib.import_module("torchrl_elegant.trainers.reporter")
 
 ROW = {
     "frames": 10,
@@ -74,7 +79,7 @@ def test_the_bar_is_on_stderr_alone(folder, capsys):
     report.advance(40)
     report.row(ROW)
     report.advance(100)
-    report.close(None)
+    report.finish(None)
     streams = capsys.readouterr()
     assert streams.out == ""
     assert "100%" in streams.err
@@ -84,9 +89,67 @@ def test_the_bar_is_on_stderr_alone(folder, capsys):
 def test_the_end_says_why_and_where(folder, caplog):
     report = reporter(folder)
     report.row(ROW)
-    report.close("a reason")
+    report.finish("a reason")
     assert "stopped early: a reason" in caplog.text
     assert str(folder.path) in caplog.text
+    assert "return -2.00\n" in caplog.text  # one episode has no confidence, and no "± inf"
+
+
+def test_the_end_has_the_confidence_of_several_episodes(folder, caplog):
+    report = reporter(folder)
+    report.row({**ROW, "return_ci95": 0.25})
+    report.finish(None)
+    assert "return -2.00 ± 0.25 (95 % confidence of the mean)" in caplog.text
+
+
+class Recorder:
+    """A logger that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list = []
+
+    def log_metrics(self, metrics, step):
+        self.told.append((set(metrics), step))
+
+    def shutdown(self):
+        self.told.append("closed")
+
+
+def test_a_row_is_one_call_and_closing_closes_bar_and_logger(folder, monkeypatch):
+    logger = Recorder()
+    monkeypatch.setattr(module, "make_logger", lambda *args: logger)
+    report = reporter(folder, progress=True)
+    report.row(ROW)
+    report.close()
+    report.close()
+    assert logger.told == [(set(ROW) - {"frames", "return_ci95"}, 10), "closed"]
+    assert report._bar.disable  # what tqdm makes of a bar that is closed
+
+
+def test_a_run_that_goes_on_is_the_same_one_for_wandb(folder, tmp_path, monkeypatch):
+    ids = []
+    monkeypatch.setattr(
+        module, "get_logger", lambda *args, wandb_kwargs, **kwargs: ids.append(wandb_kwargs["id"])
+    )
+    (tmp_path / "elsewhere").mkdir()
+    other = RunFolder.create(tmp_path / "elsewhere" / "run", config="a: 1", columns=list(COLUMNS))
+    for where in (folder, folder, other):
+        make_logger("wandb", where)
+    assert ids[0] == ids[1] != ids[2]
+    assert len(ids[0]) == 16
+
+
+def test_the_run_of_mlflow_is_ended(folder, monkeypatch):
+    ended = []
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(end_run=lambda: ended.append(True)))
+
+    class Fake(Recorder):
+        pass
+
+    monkeypatch.setattr(module, "MLFlowLogger", Fake)
+    monkeypatch.setattr(module, "make_logger", lambda *args: Fake())
+    reporter(folder).close()
+    assert ended == [True]
 
 
 def test_no_logger_is_no_logger(folder):

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+from dataclasses import dataclass
+
 import pytest
 import torch
+from tensordict.nn import TensorDictModule
 
-from torchrl_elegant.algorithms import SACConfig
+from torchrl_elegant.algorithms import ALGORITHMS, SACConfig, register
+from torchrl_elegant.data import make_buffer
 from torchrl_elegant.trainers.config import RunConfig
+from torchrl_elegant.trainers.distributed import Ranks
+from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.plan import (
     Counters,
     check_plan,
@@ -14,7 +21,13 @@ from torchrl_elegant.trainers.plan import (
     seed_of,
     set_threads,
 )
-from torchrl_elegant.trainers.setup import their_mistake
+from torchrl_elegant.trainers.setup import (
+    build_evaluator,
+    build_learner,
+    build_source,
+    env_factory,
+    their_mistake,
+)
 from torchrl_elegant.trainers.values import UsageError
 
 
@@ -78,3 +91,91 @@ def test_what_an_environment_raises_is_told_with_its_place():
     with pytest.raises(UsageError, match=r"KeyError from 'mine:make': 'x' \(.*test_setup.py, line"):  # noqa: SIM117
         with their_mistake(RunConfig(env="mine:make")):
             {}["x"]
+
+
+POINT = "faults.fault_envs:point"
+
+
+def test_a_class_that_is_not_registered_is_refused():
+    @dataclass(frozen=True, kw_only=True)
+    class MineConfig(SACConfig):
+        pass
+
+    run = RunConfig(total_frames=2_000, logger="none")
+    with pytest.raises(UsageError, match=r"got MineConfig; decorate it with @register\('mine'\)"):
+        check_plan(run, MineConfig())
+    check_plan(run, SACConfig())
+    try:
+        check_plan(run, register("mine")(MineConfig)())
+    finally:
+        del ALGORITHMS["mine"]
+
+
+@pytest.mark.parametrize("with_spec", [False, True])
+def test_a_policy_that_could_not_be_stored_is_refused_at_once(monkeypatch, with_spec):
+    class Mine(TensorDictModule):
+        pass
+
+    if with_spec:
+        Mine.spec_dict = lambda self: {}
+    build = SACConfig.build
+
+    def other(self, env):
+        parts = build(self, env)
+        parts.policy = Mine(torch.nn.Linear(2, 1), in_keys=["observation"], out_keys=["action"])
+        return parts
+
+    monkeypatch.setattr(SACConfig, "build", other)
+    run = RunConfig(env=POINT)
+    with pytest.raises(UsageError, match=r"policy_file\.BUILDERS.*spec_dict.*got Mine"):
+        build_learner(run, SACConfig(num_cells=(8,)), env_factory(run, POINT), Ranks())
+
+
+SMALL = SACConfig(num_cells=(8,), batch_size=8, warmup=22)
+
+
+def source_at(frames: int, **changes):
+    run = RunConfig(env=POINT, frames_per_batch=4, total_frames=100, **changes)
+    make = env_factory(run, POINT)
+    learner, _ = build_learner(run, SMALL, make, Ranks())
+    learner.loss.actor_network_params.apply_(lambda weight: weight.data.fill_(torch.nan))
+    buffer = make_buffer(size=100)
+    return build_source(run, SMALL, make, learner, buffer, Counters(frames=frames), Ranks()), buffer
+
+
+@pytest.mark.parametrize(("frames", "random"), [(0, 24), (10, 12), (21, 4), (22, 0), (60, 0)])
+def test_random_actions_end_with_the_warmup_of_the_whole_run(frames, random):
+    # The policy gives no numbers: what is a number was drawn.
+    source, buffer = source_at(frames)
+    with pytest.raises(FloatingPointError, match=f"at frame {frames + random + 1};"):
+        for _ in source:
+            pass
+    source.shutdown()
+    assert len(buffer) == random
+
+
+def test_workers_count_random_frames_from_the_start_of_the_run(monkeypatch):
+    given = {}
+
+    class Workers:
+        def __init__(self, *args, **kwargs):
+            given.update(kwargs)
+
+    module = importlib.import_module("torchrl_elegant.trainers.setup")
+    monkeypatch.setattr(module, "AsyncCollector", Workers)
+    source_at(10, collector="async")
+    assert (given["frames_done"], given["init_random_frames"]) == (10, SMALL.warmup)
+
+
+def test_evaluation_after_a_resume_has_other_seeds():
+    seeds = []
+
+    def make(*args, seed, **kwargs):
+        seeds.append(seed)
+        return env_factory(run, POINT)(*args, seed=seed, **kwargs)
+
+    run = RunConfig(env=POINT)
+    learner = Learner(SMALL.build(env_factory(run, POINT)(1)))
+    for frames in (0, 0, 60):
+        build_evaluator(run, make, learner, Counters(frames=frames)).shutdown()
+    assert seeds[0] == seeds[1] != seeds[2]

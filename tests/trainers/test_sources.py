@@ -16,7 +16,7 @@ from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.trainers.behaviour import behaviour_copy, copy_weights
 from torchrl_elegant.trainers.learner import Learner
-from torchrl_elegant.trainers.sources import SyncSource
+from torchrl_elegant.trainers.sources import AsyncSource, SyncSource
 from torchrl_elegant.trainers.train import resume, train
 
 POINT = "faults.fault_envs:point"
@@ -77,6 +77,44 @@ def test_ranks_collect_their_share():
     source, buffer, learner = sync_source(ranks=2, total=32)
     assert due(source, learner) == [4, 8, 8, 8]
     assert (source.frames, len(buffer)) == (32, 16)
+
+
+@pytest.mark.parametrize(
+    ("total", "ranks", "frames", "rows"), [(14, 1, 0, 14), (30, 2, 0, 15), (30, 2, 2, 14)]
+)
+def test_the_last_batch_is_cut_to_the_total(total, ranks, frames, rows):
+    source, buffer, learner = sync_source(total=total, ranks=ranks, frames=frames)
+    due(source, learner)
+    assert (source.frames, len(buffer)) == (total, rows)
+
+
+def test_a_push_is_never_late():
+    class Collector:
+        frames, total_frames = 100, 100
+        owed = 100
+
+        def __init__(self):
+            self.pushed = []
+
+        def start(self): ...
+
+        def check(self): ...
+
+        def updates_due(self):
+            return self.owed
+
+        def note_updates(self, count):
+            self.owed -= count
+
+        def update_policy_weights_(self, policy):
+            self.pushed.append(self.owed)
+
+    learner = Learner(CONFIG.build(make_env(POINT, 1)))
+    collector = Collector()
+    source = AsyncSource(collector, learner, push_interval=30)
+    for updates in source:
+        source.push(updates)
+    assert collector.pushed == [70, 40, 10]
 
 
 def test_the_buffer_holds_what_the_loss_needs_and_no_more():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from torchrl_elegant.algorithms import SACConfig
 from torchrl_elegant.data import make_buffer
@@ -12,20 +15,32 @@ from torchrl_elegant.envs import make_env
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.learner import Learner
+from torchrl_elegant.trainers.lock import sole_use
 from torchrl_elegant.trainers.state import RunState, open_run
+from torchrl_elegant.trainers.values import UsageError
 
 CONFIG = SACConfig(num_cells=(8,), batch_size=8, warmup=20)
 
 
-def opened(path: Path, *, again: bool = False, **run) -> tuple[RunState, Learner, object]:
+def opened(
+    path: Path,
+    *,
+    again: bool = False,
+    config: SACConfig = CONFIG,
+    ranks: Ranks | None = None,
+    **run,
+) -> tuple[RunState, Learner, object]:
     env = make_env("faults.fault_envs:point", 1, seed=0)
-    learner = Learner(CONFIG.build(env))
+    learner = Learner(config.build(env))
     buffer = make_buffer(size=100)
-    config = RunConfig(folder=str(path), total_frames=1_000, logger="none", **run)
+    settings = RunConfig(folder=str(path), total_frames=1_000, logger="none", **run)
     if not again:
         buffer.extend(env.rollout(10).reshape(-1).select(*learner.loss.in_keys))
     folder = path if again else None
-    return open_run(config, CONFIG, learner, buffer, ranks=Ranks(), folder=folder), learner, buffer
+    with open_run(
+        settings, config, learner, buffer, ranks=ranks or Ranks(), folder=folder
+    ) as state:
+        return state, learner, buffer
 
 
 @pytest.mark.parametrize(("kept", "rows", "refill"), [(True, 10, 0), (False, 0, 60)])
@@ -60,3 +75,86 @@ def test_a_run_without_a_checkpoint_starts_over(tmp_path):
     opened(tmp_path / "run")
     again, learner, buffer = opened(tmp_path / "run", again=True)
     assert (again.counters.frames, again.counters.refill, learner.updates, len(buffer)) == (0,) * 4
+
+
+def test_what_is_configured_wins_over_what_is_stored(tmp_path):
+    state, learner, _ = opened(tmp_path / "run")
+    learner.loss.log_alpha.data.fill_(-2.0)
+    learner.updates = state.progress.frames = 60
+    state.checkpoints.save(60, {})
+    config = SACConfig(
+        num_cells=(8,),
+        batch_size=8,
+        actor_lr=1e-2,
+        critic_lr=2e-2,
+        alpha_lr=3e-2,
+        gamma=0.5,
+        alpha=0.25,
+        target_entropy=-7.0,
+    )
+    _, found, _ = opened(tmp_path / "run", again=True, config=config)
+    assert [group["lr"] for group in found.optimizer.param_groups] == [1e-2, 2e-2, 3e-2]
+    assert float(found.loss.value_estimator.gamma) == 0.5
+    assert float(found.loss.target_entropy) == -7.0
+    assert float(found.loss.log_alpha.detach()) == -2.0  # learnt
+    for stored, loaded in zip(learner.policy.parameters(), found.policy.parameters(), strict=True):
+        assert torch.equal(stored, loaded)
+
+
+def test_a_fixed_temperature_is_the_configured_one(tmp_path):
+    fixed = {"num_cells": (8,), "batch_size": 8, "temperature": "fixed"}
+    state, learner, _ = opened(tmp_path / "run", config=SACConfig(alpha=0.5, **fixed))
+    learner.updates = state.progress.frames = 60
+    state.checkpoints.save(60, {})
+    _, found, _ = opened(tmp_path / "run", again=True, config=SACConfig(alpha=0.125, **fixed))
+    assert float(found.loss.log_alpha.exp()) == pytest.approx(0.125)
+
+
+def test_ranks_beside_the_first_do_not_draw_their_first_noise_again(tmp_path, monkeypatch):
+    state, learner, _ = opened(tmp_path / "run")
+    drawn = []
+    for frames in (30, 60):
+        learner.updates = state.progress.frames = frames
+        state.checkpoints.save(frames, {})
+        with monkeypatch.context() as patch:
+            patch.setenv("WORLD_SIZE", "2")
+            patch.setenv("RANK", "1")
+            opened(tmp_path / "run", again=True, ranks=Ranks())
+        drawn.append(torch.rand(4))
+    assert not torch.equal(*drawn)
+
+
+def test_several_ranks_say_that_their_buffers_are_not_stored(tmp_path, monkeypatch, caplog):
+    opened(tmp_path / "one")
+    assert "not stored" not in caplog.text
+    ranks = Ranks()
+    ranks.count = 2
+    monkeypatch.setattr(ranks, "same", lambda value: value)
+    opened(tmp_path / "two", ranks=ranks)
+    assert "the replay buffers of 2 ranks are not stored" in caplog.text
+
+
+def test_another_process_cannot_open_a_run(tmp_path, monkeypatch):
+    opened(tmp_path / "run")
+    monkeypatch.setattr("torchrl_elegant.trainers.lock._PATIENCE", 0.0)
+    holds = (
+        "import fcntl, os, sys; fd = os.open(sys.argv[1], os.O_RDONLY);"
+        "fcntl.flock(fd, fcntl.LOCK_EX); print(1, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holds, str(tmp_path / "run")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        assert other.stdout.readline() == b"1\n"
+        with pytest.raises(UsageError, match="is in use by another process"):
+            opened(tmp_path / "run", again=True)
+    opened(tmp_path / "run", again=True)  # the lock went with its process
+
+
+def test_a_run_holds_its_folder_until_it_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr("torchrl_elegant.trainers.lock._PATIENCE", 0.0)
+    with sole_use(tmp_path), pytest.raises(UsageError, match="in use"), sole_use(tmp_path):
+        pass
+    with sole_use(tmp_path):
+        pass

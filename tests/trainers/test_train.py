@@ -150,7 +150,7 @@ def test_the_seed_decides_everything_that_is_measured(go):
         (4, 4, 1.0, 60, 40),
         (3, None, 1.0, 60, 40),
         (5, None, 1.0, 60, 40),
-        (1, 7, 1.0, 63, 43),  # whole batches: the ninth ends at 63
+        (1, 7, 1.0, 60, 40),  # the ninth batch is cut
         (4, 12, 1.0, 60, 40),
         (4, 4, 0.25, 60, 10),
         (1, 1, 0.3, 60, 12),
@@ -395,3 +395,20 @@ def test_a_loss_that_is_not_finite_leaves_the_networks_as_they_were(go, learners
     stored = saved_learner(last)["loss"]
     assert all(value.isfinite().all() for value in stored.values() if value.is_floating_point())
     assert saved_frames(tmp_path / "run") == 30
+
+
+def test_an_exception_in_the_loop_closes_bar_and_logger(go, monkeypatch):
+    closed = []
+    close = train_module.Reporter.close
+    monkeypatch.setattr(
+        train_module.Reporter, "close", lambda self: (closed.append(True), close(self))
+    )
+    with pytest.raises(FloatingPointError):
+        go(env=second_is_broken(34), num_envs=2, total_frames=200)
+    assert closed == [True]
+
+
+def test_a_resumed_run_names_the_frame_of_the_whole_run(go):
+    first = go(num_envs=2)
+    with pytest.raises(FloatingPointError, match=r"`reward` .* environment 1 at frame 68;"):
+        resume(first.folder, total_frames=90, env_factory=second_is_broken(4))

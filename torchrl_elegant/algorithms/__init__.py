@@ -1,8 +1,9 @@
 """Algorithms: one file each, a configuration and how it builds its learner's parts."""
 
-from torchrl_elegant.algorithms.base import ALGORITHMS, AlgorithmConfig, OffPolicyConfig, register
+from torchrl_elegant.algorithms.base import AlgorithmConfig, OffPolicyConfig
 from torchrl_elegant.algorithms.base import Parts as Parts
 from torchrl_elegant.algorithms.modsac import ModSACConfig
+from torchrl_elegant.algorithms.registry import ALGORITHMS, register
 from torchrl_elegant.algorithms.sac import SACConfig
 from torchrl_elegant.algorithms.schedule import ActorSchedule, CriticTrust, EveryUpdate
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from types import UnionType
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 import torch
 from tensordict.nn import TensorDictModuleBase
@@ -67,6 +67,7 @@ class OffPolicyConfig(AlgorithmConfig):
     max_grad_norm: float | None = option(None, "largest norm of the gradient; none: no clipping")
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check(0.0 <= self.gamma <= 1.0, "gamma", "lie in [0, 1]", self.gamma)
         check(0.0 < self.tau <= 1.0, "tau", "lie in (0, 1]", self.tau)
         for name in ("batch_size", "buffer_size"):
@@ -90,34 +91,38 @@ class OffPolicyConfig(AlgorithmConfig):
         )
 
 
-def check(condition: bool, name: str, must: str, value: Any) -> None:
-    """Raise the error that every configuration raises.
+def check(condition: bool, name: str, must: str, value: Any, way_out: str = "") -> None:
+    """Raise the error that every configuration raises: name, rule, value and the way out.
 
     >>> check(0.5 > 0, "tau", "be positive", 0.5)
     """
     if not condition:
-        raise ValueError(f"`{name}` must {must}, got `{value}`")
+        raise ValueError(f"`{name}` must {must}, got `{value}`" + (way_out and f"; {way_out}"))
 
 
-ALGORITHMS: dict[str, type[AlgorithmConfig]] = {}
+def check_choices(config: Any) -> None:
+    """Refuse values that a field's ``Literal`` does not list, wherever they come from."""
+    for name, hint in get_type_hints(type(config)).items():
+        choices, value = _choices(hint), getattr(config, name, None)
+        check(not choices or value in choices, name, f"be one of {_listed(choices)}", value)
 
-_Config = TypeVar("_Config", bound=type[AlgorithmConfig])
+
+def check_unused(config: Any, *names: str, mode: str, other: str) -> None:
+    """Refuse fields that were set although the chosen ``mode`` does not use them."""
+    for name in names:
+        default, value = type(config).__dataclass_fields__[name].default, getattr(config, name)
+        way_out = f"set {other} to use it, or {name}={default}"
+        check(value == default, name, f"stay {default} with {mode}", value, way_out)
 
 
-def register(name: str) -> Callable[[_Config], _Config]:
-    """Make a configuration class known under ``name`` to scripts and tests.
+def _choices(hint: Any) -> tuple[Any, ...]:
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        members = [(None,) if one is type(None) else _choices(one) for one in get_args(hint)]
+        return tuple(choice for some in members for choice in some) if all(members) else ()
+    return ()
 
-    Works from outside the package: import your module before you call ``train`` or a script.
 
-    >>> sorted(ALGORITHMS) == sorted(set(ALGORITHMS))
-    True
-    """
-
-    def add(config: _Config) -> _Config:
-        if name in ALGORITHMS and ALGORITHMS[name].__qualname__ != config.__qualname__:
-            raise ValueError(f"`name` must be new, got `{name}`, taken by {ALGORITHMS[name]}")
-        config.name = name
-        ALGORITHMS[name] = config
-        return config
-
-    return add
+def _listed(choices: tuple[Any, ...]) -> str:
+    return ", ".join(str(choice) for choice in choices)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from torchrl_elegant.algorithms.base import check, option, register
+from torchrl_elegant.algorithms.base import check, option
+from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.algorithms.sac import SACConfig
 from torchrl_elegant.algorithms.schedule import ActorSchedule, CriticTrust
 from torchrl_elegant.modules import EnsembleCritic, SquashedGaussianActor

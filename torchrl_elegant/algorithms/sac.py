@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.algorithms.base import OffPolicyConfig, Parts, check, option, register
+from torchrl_elegant.algorithms.base import OffPolicyConfig, Parts, check, check_unused, option
 from torchrl_elegant.algorithms.optimiser import LeanAdam
+from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.algorithms.schedule import ActorSchedule, EveryUpdate
 from torchrl_elegant.modules import (
     ACTIVATIONS,
@@ -45,7 +46,7 @@ class SACConfig(OffPolicyConfig):
     temperature: Literal["learned", "fixed"] = option("learned", "is alpha learnt or kept")
     alpha: float = option(1.0, "temperature at the start, or for good when fixed")
     target_entropy: float | None = option(
-        None, "entropy a learnt temperature aims at; none: minus the action's dimensions"
+        None, "entropy alpha aims at, or is reported against; none: minus the action's dimensions"
     )
     loss_function: Literal["l2", "smooth_l1", "l1"] = option("l2", "distance of value and target")
 
@@ -53,6 +54,8 @@ class SACConfig(OffPolicyConfig):
         super().__post_init__()
         for name in ("actor_lr", "critic_lr", "alpha_lr", "alpha"):
             check(getattr(self, name) > 0, name, "be positive", getattr(self, name))
+        if self.temperature == "fixed":
+            check_unused(self, "alpha_lr", mode="temperature=fixed", other="temperature=learned")
         check(self.num_critics >= 1, "num_critics", "be at least 1", self.num_critics)
         members = self.target_members
         check(
@@ -102,9 +105,9 @@ class SACConfig(OffPolicyConfig):
 
     def build_temperature(self) -> Temperature:
         """The temperature as an object."""
-        if self.temperature == "fixed":
-            return FixedTemperature(alpha=self.alpha)
         target = "auto" if self.target_entropy is None else self.target_entropy
+        if self.temperature == "fixed":
+            return FixedTemperature(alpha=self.alpha, target_entropy=target)
         return LearnedTemperature(alpha=self.alpha, target_entropy=target)
 
     def loss_arguments(self) -> dict[str, Any]:

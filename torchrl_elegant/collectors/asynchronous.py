@@ -43,7 +43,7 @@ class AsyncCollector(MultiAsyncCollector):
         updates_per_frame: ratio to hold; `None` lets workers run free.
         warmup_frames: frames that ask for no update.
         slack_batches: batches per worker that collection may be ahead of the learner.
-        init_random_frames: frames of random actions over all workers, in whole batches.
+        init_random_frames: random frames at the run's start, over all workers, in whole batches.
         keys: keys of the rows to store; `None` for all.
         seed: every worker gets its own child of it; `None` draws one.
         threads_per_worker: torch threads in each worker.
@@ -113,11 +113,6 @@ class AsyncCollector(MultiAsyncCollector):
         self.init_random_frames, self._frames = init_random_frames, frames_done
 
     def _connect(self, link: WorkerLink, replay_buffer: ReplayBuffer) -> None:
-        if not hasattr(replay_buffer, "extend"):
-            raise TypeError(
-                f"`replay_buffer` must be a ReplayBuffer, got {type(replay_buffer).__name__}; to "
-                "iterate over batches without one use MultiaSyncDataCollector"
-            )
         self._link, self._pacer, self._weights = link, link.pacer, link.weights
         self._mover = RowMover(link.stage, replay_buffer, workers=link.workers)
         self._owner, self._threads = os.getpid(), torch.get_num_threads()
@@ -183,6 +178,10 @@ class AsyncCollector(MultiAsyncCollector):
     def episodes(self) -> list[tuple[float, int]]:
         """Return and length of every episode that ended since the last call."""
         return self._mover.episodes()
+
+    def newest(self) -> TensorDictBase | None:
+        """The rows that arrived since the last call, the last 1024 at most; None without any."""
+        return self._mover.newest()
 
     def update_policy_weights_(
         self,

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
+import torch
+from tensordict import TensorDictBase
 from torchrl.data import ReplayBuffer
 
 from torchrl_elegant.collectors.staging import RowStage
 
 _NAP = 0.1  # seconds between two looks at whether to stop or whether the workers live
+_NEWEST = 1024  # rows kept for whoever asks what is new
 
 
 class RowMover:
@@ -23,10 +27,16 @@ class RowMover:
     """
 
     def __init__(self, stage: RowStage, buffer: ReplayBuffer, *, workers: int) -> None:
+        if not hasattr(buffer, "extend"):
+            raise TypeError(
+                f"`replay_buffer` must be a ReplayBuffer, got {type(buffer).__name__}; to "
+                "iterate over batches without one use MultiaSyncDataCollector"
+            )
         self.frames = 0
         self.failure: BaseException | None = None
         self._stage, self._buffer, self._workers = stage, buffer, workers
         self._episodes: list[tuple[float, int]] = []
+        self._new: deque[TensorDictBase] = deque()
         self._moving = threading.Lock()
         self._arrival = threading.Condition()
         self._stopped = threading.Event()
@@ -66,6 +76,12 @@ class RowMover:
             episodes, self._episodes = self._episodes, []
         return episodes
 
+    def newest(self) -> TensorDictBase | None:
+        """The rows moved since the last call, the last 1024 at most; None without any."""
+        with self._moving:
+            rows, self._new = list(self._new), deque()
+        return torch.cat(rows)[-_NEWEST:] if rows else None
+
     def _run(self) -> None:
         try:
             while not self._stopped.is_set():
@@ -82,6 +98,13 @@ class RowMover:
                 if rows is None:
                     continue
                 self._buffer.extend(rows)
+                self._keep(rows)
                 with self._arrival:
                     self.frames += len(rows)
                     self._arrival.notify_all()
+
+    def _keep(self, rows: TensorDictBase) -> None:
+        self._new.append(rows)
+        kept = sum(map(len, self._new))
+        while kept - len(self._new[0]) >= _NEWEST:
+            kept -= len(self._new.popleft())

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
-from torch import nn
 from torchrl.collectors import Collector
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.collectors.finite import finite_keys, require_finite
 from torchrl_elegant.collectors.lean import LeanRollout, can_be_lean
-
-
-class Gate(Protocol):
-    """Decides when a worker may collect."""
-
-    def acquire(self, frames: int) -> bool:
-        """Blocks until `frames` may be collected; False ends the collection."""
-
-
-class WeightSource(Protocol):
-    """Where a worker finds newer policy weights."""
-
-    def pull(self, policy: nn.Module) -> None:
-        """Copies the newest weights into `policy` where there are newer ones."""
-
-
-class CollectionEnded(Exception):
-    """The gate is closed: `rollout` has nothing more to collect."""
 
 
 class SyncCollector(Collector):
@@ -49,8 +30,8 @@ class SyncCollector(Collector):
     Args:
         create_env_fn: as TorchRL.
         policy: as TorchRL.
-        gate: asked before each rollout; when it says no, iteration ends.
-        weights: asked after the gate, so that a batch is collected with the newest policy.
+        frames_done: frames of the run that is resumed; `total_frames`, `init_random_frames` and
+            error messages count them.
         **kwargs: as TorchRL.
 
     >>> from torchrl_elegant.envs import make_env
@@ -64,12 +45,11 @@ class SyncCollector(Collector):
         create_env_fn: EnvBase | Callable[[], EnvBase],
         policy: Callable[[TensorDictBase], TensorDictBase] | None = None,
         *,
-        gate: Gate | None = None,
-        weights: WeightSource | None = None,
+        frames_done: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(create_env_fn, policy, **kwargs)
-        self._entry, self._weight_source = gate, weights
+        self._frames = frames_done
         self._finite_keys = finite_keys(self.env)
         self._lean = LeanRollout(self) if can_be_lean(self) else None
         # TorchRL clones what it yields because it writes into the same buffers again; a lean
@@ -83,7 +63,7 @@ class SyncCollector(Collector):
 
     @property
     def frames(self) -> int:
-        """How many frames it has collected."""
+        """How many frames it has collected, those of the resumed run included."""
         return self._frames
 
     @property
@@ -95,19 +75,9 @@ class SyncCollector(Collector):
     def _extends_buffer(self) -> bool:
         return self.replay_buffer is not None and not self._ignore_rb
 
-    def iterator(self) -> Iterator[TensorDictBase]:
-        try:
-            yield from super().iterator()
-        except CollectionEnded:
-            return
-
     @torch.no_grad()
     def rollout(self) -> TensorDictBase | None:
-        """One batch of frames; raises `CollectionEnded` when the gate is closed."""
-        if self._entry is not None and not self._entry.acquire(self.requested_frames_per_batch):
-            raise CollectionEnded
-        if self._weight_source is not None:
-            self._weight_source.pull(self.policy)
+        """One batch of frames."""
         if self._lean is None:
             batch = super().rollout()
         else:

@@ -120,7 +120,8 @@ def _from_torchrl(
         if num_envs is not None and first.batch_size != (num_envs,):
             raise ValueError(
                 f"`num_envs` must be None or agree with an environment of batch size "
-                f"{tuple(first.batch_size)}, got `{num_envs}`"
+                f"{tuple(first.batch_size)}, got `{num_envs}`; training and evaluation set it "
+                "themselves: give them a factory of unbatched environments"
             )
         base = with_truncated(lambda: first)
     elif num_envs is None:

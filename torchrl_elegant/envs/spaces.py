@@ -200,8 +200,8 @@ def _box_codec(space: spaces.Box) -> ActionCodec:
     return ActionCodec(
         spec=spec,
         decode=lambda a: centre + half * (a.reshape(len(a)) if scalar else a),
-        low=low,
-        high=high,
+        low=low if finite else None,
+        high=high if finite else None,
     )
 
 

@@ -51,7 +51,7 @@ def complete_env(env: EnvBase) -> Completion:
     names = {_last(key) for key in env.full_observation_spec.keys(True, True)}
     if "step_count" not in names:
         missing.append(StepCounter)
-    if not any(name.startswith("episode_") for name in names):
+    if "episode_reward" not in names:
         missing.append(RewardSum)
     return Completion(transforms=tuple(missing), action_low=low, action_high=high)
 

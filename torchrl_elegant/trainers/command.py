@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from torchrl_elegant.algorithms import ALGORITHMS
-from torchrl_elegant.algorithms.base import option
+from torchrl_elegant.algorithms.base import check, check_choices, option
 from torchrl_elegant.trainers.atomic import write_file
 from torchrl_elegant.trainers.config_file import Stored
 from torchrl_elegant.trainers.evaluate import evaluate_run
@@ -34,17 +34,18 @@ class EvaluateOptions:
     episodes: int = option(20, "episodes to play, deterministically")
     policy: Literal["final", "best"] = option("final", "policy.pt or policy_best.pt")
     seed: int = option(1_000, "seed of the environment")
-    video: bool = option(False, "write a GIF of the first episode into the run folder")
+    video: bool = option(False, "write a GIF of one episode into the run folder")
 
     def __post_init__(self) -> None:
-        if self.episodes < 1:
-            raise ValueError(f"`episodes` must be at least 1, got `{self.episodes}`")
+        check_choices(self)
+        check(self.episodes >= 1, "episodes", "be at least 1", self.episodes)
 
 
 def train_command(argv: Sequence[str], *, program: str, default: str) -> int:
     """Train, or go on with a run, as the words say; 2 for a mistake in them."""
 
     def main(words: Sequence[str]) -> None:
+        _look_here_too()
         options = parse(
             words,
             algorithms=ALGORITHMS,
@@ -64,6 +65,7 @@ def evaluate_command(argv: Sequence[str], *, program: str) -> int:
     into ``evaluation.csv`` as well."""
 
     def main(words: Sequence[str]) -> None:
+        _look_here_too()
         named = [f"run={word}" if _is_folder_word(word) else word for word in words]
         options = parse_one(named, EvaluateOptions, program=program)
         if not options.run:
@@ -99,6 +101,14 @@ def evaluate_command(argv: Sequence[str], *, program: str) -> int:
             sys.stdout.write(f"video: {video}\n")
 
     return run_main(main, argv)
+
+
+def _look_here_too() -> None:
+    """Let ``env`` and ``algorithm`` name modules of the folder that the command is run from."""
+    # A script's own folder stands first on the path, and the current one not at all.
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
 
 
 def _is_folder_word(word: str) -> bool:

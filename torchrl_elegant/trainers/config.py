@@ -7,28 +7,18 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal
 
 import torch
 
-from torchrl_elegant.algorithms.base import option
-from torchrl_elegant.trainers.values import UsageError, nearest
+from torchrl_elegant.algorithms.base import check, check_choices, check_unused, option
 
-__all__ = ["RunConfig", "require"]
+__all__ = ["RunConfig"]
 
 _EVALUATIONS = 20
 _CHECKPOINTS = 10
 # Handing over sixteen frames at once costs little more than one, and no policy ages in sixteen.
 _FRAMES = 16
-
-
-def require(condition: bool, name: str, must: str, value: Any, way_out: str = "") -> None:
-    """Raise the error that every configuration raises: name, rule, value and the way out.
-
-    >>> require(1 > 0, "seed", "be 0 or more", 1)
-    """
-    if not condition:
-        raise UsageError(f"`{name}` must {must}, got {value!r}" + (way_out and f"; {way_out}"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +73,12 @@ class RunConfig:
     progress: bool = option(True, "show a progress bar")
 
     def __post_init__(self) -> None:
+        check_choices(self)
         self._check_names()
         self._check_counts()
+        if self.collector == "sync":
+            unused = ("num_workers", "push_interval")
+            check_unused(self, *unused, mode="collector=sync", other="collector=async")
         self._fill_in()
         self._check_batches()
         # A copy, so that the caller's mapping cannot change a frozen configuration.
@@ -100,7 +94,7 @@ class RunConfig:
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         device = torch.device(self.device)
         present = torch.cuda.device_count() if device.type == "cuda" else 1
-        require(
+        check(
             (device.index or 0) < present,
             "device",
             f"be present ({present} CUDA devices are)",
@@ -119,25 +113,20 @@ class RunConfig:
             return "tensorboard" if importlib.util.find_spec("tensorboard") else "none"
         installed = self.logger == "none" or importlib.util.find_spec(self.logger) is not None
         way_out = f"pip install torchrl_elegant[{self.logger}], or set logger=none"
-        require(installed, "logger", "be installed", self.logger, way_out)
+        check(installed, "logger", "be installed", self.logger, way_out)
         return self.logger
 
     def _check_names(self) -> None:
         named = isinstance(self.env, str) and bool(self.env.strip())
-        require(named, "env", "be a Gymnasium id or package.module:factory", self.env)
+        check(named, "env", "be a Gymnasium id or package.module:factory", self.env)
         known = isinstance(self.device, str) and re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device)
-        require(bool(known), "device", "be auto, cpu, cuda or cuda:<number>", self.device)
-        hints = get_type_hints(type(self))
-        for name in ("env_backend", "collector", "logger"):
-            value, choices = getattr(self, name), get_args(hints[name])
-            hint = nearest(str(value), choices)
-            require(value in choices, name, f"be one of {', '.join(choices)}", value, hint)
+        check(bool(known), "device", "be auto, cpu, cuda or cuda:<number>", self.device)
         for name in ("save_buffer", "progress"):
-            require(isinstance(getattr(self, name), bool), name, "be a bool", getattr(self, name))
+            check(isinstance(getattr(self, name), bool), name, "be a bool", getattr(self, name))
         folder_ok = self.folder is None or (isinstance(self.folder, str) and self.folder != "")
-        require(folder_ok, "folder", "be a path or None", self.folder)
+        check(folder_ok, "folder", "be a path or None", self.folder)
         mapping = isinstance(self.env_kwargs, Mapping) and _is_plain(self.env_kwargs)
-        require(
+        check(
             mapping,
             "env_kwargs",
             "map names to plain data (numbers, texts, bools, None, lists and mappings of them)",
@@ -155,11 +144,11 @@ class RunConfig:
             if value is None and name in optional:
                 continue
             whole = isinstance(value, int) and not isinstance(value, bool)
-            require(whole and value >= low, name, f"be an integer of {low} or more", value)
+            check(whole and value >= low, name, f"be an integer of {low} or more", value)
         target = self.target_return
         number = isinstance(target, (int, float)) and not isinstance(target, bool)
         finite = target is None or (number and math.isfinite(target))
-        require(finite, "target_return", "be a finite number or None", target)
+        check(finite, "target_return", "be a finite number or None", target)
 
     def _fill_in(self) -> None:
         filled = {
@@ -180,7 +169,7 @@ class RunConfig:
 
     def _check_batches(self) -> None:
         frames, envs = self.frames_per_batch or self.num_envs, self.num_envs
-        require(
+        check(
             frames % envs == 0,
             "frames_per_batch",
             f"be a multiple of num_envs ({envs})",

@@ -9,9 +9,18 @@ from typing import Any, get_type_hints
 import yaml
 
 from torchrl_elegant.trainers.config import RunConfig
+from torchrl_elegant.trainers.lookup import find_algorithm, word_of
 from torchrl_elegant.trainers.values import UsageError, nearest, parse_value
 
-__all__ = ["Stored", "build", "field_types", "from_yaml", "parse_field", "to_yaml"]
+__all__ = [
+    "Stored",
+    "build",
+    "field_types",
+    "from_plain",
+    "from_yaml",
+    "parse_field",
+    "to_yaml",
+]
 
 _FORMAT = "torchrl_elegant.run"
 _VERSION = 1
@@ -29,7 +38,7 @@ def to_yaml(algorithm: str, run: RunConfig, config: Any) -> str:
     page = {
         "format": _FORMAT,
         "version": _VERSION,
-        "algorithm": algorithm,
+        "algorithm": word_of(algorithm, type(config)),
         "run": _plain(dataclasses.asdict(run)),
         "config": _plain(dataclasses.asdict(config)),
     }
@@ -49,10 +58,8 @@ def from_yaml(text: str, *, algorithms: Mapping[str, type]) -> Stored:
             f"the run's config must have version {_VERSION}, got {page.get('version')!r}"
         )
     name = str(page.get("algorithm"))
-    if name not in algorithms:
-        raise UsageError(f"unknown algorithm {name!r}: {nearest(name, algorithms)}")
-    run = _from_plain(RunConfig, page.get("run"))
-    return name, run, _from_plain(algorithms[name], page.get("config"))
+    config = find_algorithm(name, algorithms)
+    return name, from_plain(RunConfig, page.get("run")), from_plain(config, page.get("config"))
 
 
 def field_types(cls: type) -> dict[str, Any]:
@@ -107,7 +114,12 @@ def _tuples(value: Any) -> Any:
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
-def _from_plain(cls: type, page: Any) -> Any:
+def from_plain(cls: type, page: Any) -> Any:
+    """Make a config from what YAML holds of it: lists are tuples, texts are read by their field.
+
+    >>> from_plain(RunConfig, {"eval_interval": "1e3", "env_kwargs": {"sizes": [1]}}).env_kwargs
+    {'sizes': [1]}
+    """
     if not isinstance(page, dict):
         raise UsageError(f"the run's config must hold a mapping for {cls.__name__}, got {page!r}")
     types, values = field_types(cls), {}

@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from torchrl_elegant.trainers.values import UsageError
+
 
 class Ranks:
     """The processes that ``torchrun`` started, or this one alone.
@@ -26,6 +28,11 @@ class Ranks:
         self.rank = int(os.environ.get("RANK", "0"))
         self.device = device or torch.device("cpu")
         if self.count > 1 and self.device.type == "cuda":
+            if self.device.index is not None:
+                raise UsageError(
+                    f"`device` must be cuda under torchrun, got '{self.device}'; each rank takes "
+                    "the GPU of its number, so set device=cuda"
+                )
             self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
     @property

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.envs import make_env
+from torchrl_elegant.envs import make_env, sub_seeds
 from torchrl_elegant.envs.registry import find_factory
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.evaluation import Evaluation, PolicyEvaluator
@@ -53,17 +53,27 @@ def write_film(path: Path, run: RunConfig, policy: Policy, *, seed: int) -> Path
     """Render one episode into an animated GIF."""
     env = _rendering_environment(run)
     pictures: list[Any] = []
+    rate = env.metadata.get("render_fps", 30)
+    skip = max(1, round(rate / _MAX_FPS))
     try:
-        observation, _ = env.reset(seed=seed)
-        over = False
+        # The seed that the evaluation's environment gives its first episode.
+        observation, _ = env.reset(seed=sub_seeds(seed, 1)[0])
+        over, step = False, 0
         while not over and len(pictures) < _MAX_PICTURES:
-            pictures.append(_picture(env, run.env))
+            if step % skip == 0:
+                pictures.append(_palette(_picture(env, run.env)))
             observation, _, terminated, truncated, _ = env.step(policy(observation))
-            over = terminated or truncated
-        rate = env.metadata.get("render_fps", 30)
+            over, step = terminated or truncated, step + 1
     finally:
         env.close()
-    _write_gif(path, pictures, rate)
+    pictures[0].save(
+        path,
+        save_all=True,
+        append_images=pictures[1:],
+        duration=round(1_000 * skip / rate),
+        loop=0,
+        optimize=False,
+    )
     return path
 
 
@@ -101,20 +111,12 @@ def _picture(env: Any, name: str) -> np.ndarray:
     return picture
 
 
-def _write_gif(path: Path, pictures: list[Any], rate: float) -> None:
+def _palette(picture: np.ndarray) -> Any:
+    """A third of the memory, and what a GIF holds anyway."""
     try:
         from PIL import Image
     except ImportError as error:
         raise UsageError(
             "`video` needs a package that is not installed: pip install torchrl_elegant[video]"
         ) from error
-    skip = max(1, round(rate / _MAX_FPS))
-    images = [Image.fromarray(picture) for picture in pictures[::skip]]
-    images[0].save(
-        path,
-        save_all=True,
-        append_images=images[1:],
-        duration=round(1_000 * skip / rate),
-        loop=0,
-        optimize=False,
-    )
+    return Image.fromarray(picture).convert("P", palette=Image.Palette.ADAPTIVE)

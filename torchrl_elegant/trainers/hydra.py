@@ -2,25 +2,28 @@
 
 After ``register_groups()`` a TorchRL trainer's YAML can say ``loss: modsac``, ``collector:
 elegant_sync`` or ``trainer: elegant_sac``. The fields are those of the constructors and
-configuration dataclasses, and so are the defaults: none is written here.
+configuration dataclasses, and so are the defaults: none is written here. An algorithm registered
+later is there after another call.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from copy import copy
+from copy import deepcopy
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from functools import partial
 from typing import Any
 
+from torchrl.collectors import Collector
 from torchrl.data import ReplayBuffer
 
 from torchrl_elegant.algorithms import ALGORITHMS, OffPolicyConfig
 from torchrl_elegant.collectors import AsyncCollector, SyncCollector
+from torchrl_elegant.collectors.blueprint import _PASSED_ON
 from torchrl_elegant.objectives import ModSACLoss, SACLoss
 from torchrl_elegant.trainers.config import RunConfig
-from torchrl_elegant.trainers.config_file import build
+from torchrl_elegant.trainers.config_file import from_plain
 from torchrl_elegant.trainers.train import TrainResult, run_with
 
 LOSSES = {"elegant_sac": SACLoss, "modsac": ModSACLoss}
@@ -29,7 +32,10 @@ _HERE = __name__
 
 
 def register_groups() -> None:
-    """Store all nodes; may be called again. Needs ``pip install torchrl_elegant[hydra]``."""
+    """Store all nodes; call again for algorithms registered since.
+
+    Needs ``pip install torchrl_elegant[hydra]``.
+    """
     try:
         from hydra.core.config_store import ConfigStore
     except ImportError as error:
@@ -66,9 +72,15 @@ def make_loss(kind: str, gamma: float | None = None, **arguments: Any) -> SACLos
 def make_collector(
     kind: str, *, exploration_type: str | None = None, **arguments: Any
 ) -> SyncCollector | AsyncCollector:
-    """The collector called ``kind``."""
+    """The collector called ``kind``, told only what differs from its own defaults."""
     from torchrl.envs.utils import ExplorationType
 
+    known = _collector_arguments(COLLECTORS[kind])
+    arguments = {
+        name: _plain(value)
+        for name, value in arguments.items()
+        if name not in known or not _is_same(value, known[name])
+    }
     if exploration_type is not None:
         arguments["exploration_type"] = ExplorationType.from_str(exploration_type)
     buffer = arguments.get("replay_buffer")
@@ -83,7 +95,9 @@ def make_trainer(algorithm: str, **values: Any) -> ElegantTrainer:
     plain = {name: _plain(value) for name, value in values.items()}
     run = {name: value for name, value in plain.items() if name in run_names}
     rest = {name: value for name, value in plain.items() if name not in run_names}
-    return ElegantTrainer(run=build(RunConfig, run), config=build(ALGORITHMS[algorithm], rest))
+    return ElegantTrainer(
+        run=from_plain(RunConfig, run), config=from_plain(ALGORITHMS[algorithm], rest)
+    )
 
 
 def _loss_node(loss: type[SACLoss]) -> type:
@@ -95,11 +109,17 @@ def _loss_node(loss: type[SACLoss]) -> type:
 
 
 def _collector_node(kind: str, collector: type) -> type:
-    entries: dict[str, Any] = {"exploration_type": None}
-    for owner in reversed(collector.__mro__):
-        if "__init__" in vars(owner) and owner.__module__.startswith("torchrl_elegant"):
-            entries |= _signature(owner)
-    return _node(f"{collector.__name__}Config", "make_collector", {"kind": kind} | entries)
+    # YAML has no enumerations: its name is given, or none for the constructor's default.
+    entries = {"kind": kind} | _collector_arguments(collector) | {"exploration_type": None}
+    return _node(f"{collector.__name__}Config", "make_collector", entries)
+
+
+def _collector_arguments(collector: type) -> dict[str, Any]:
+    """All that a constructor takes, with what it hands on to TorchRL's collector."""
+    theirs = _signature(Collector)
+    if collector is AsyncCollector:
+        theirs = {name: theirs[name] for name in theirs if name in _PASSED_ON}
+    return theirs | _signature(collector)
 
 
 def _trainer_node(algorithm: str) -> type:
@@ -108,7 +128,7 @@ def _trainer_node(algorithm: str) -> type:
         for item in fields(config):
             factory = item.default_factory
             given = item.default if factory is MISSING else factory()
-            entries[item.name] = list(given) if isinstance(given, tuple) else given
+            entries[item.name] = _yaml_default(given)
     return _node(f"Elegant{algorithm.title()}TrainerConfig", "make_trainer", entries)
 
 
@@ -122,14 +142,25 @@ def _signature(owner: type) -> dict[str, Any]:
 def _node(name: str, target: str, entries: Mapping[str, Any]) -> type:
     every = {"_target_": f"{_HERE}.{target}", "_partial_": False, **entries}
     return make_dataclass(
-        name, [(key, Any, field(default_factory=partial(copy, every[key]))) for key in every]
+        name, [(key, Any, field(default_factory=partial(deepcopy, every[key]))) for key in every]
     )
 
 
-def _plain(value: Any) -> Any:
-    """OmegaConf's containers as the plain data that configurations take."""
+def _yaml_default(value: Any) -> Any:
+    from omegaconf import OmegaConf
+
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
-        return value
-    return tuple(_plain(item) for item in value)
+        # Its keys are the environment's to know, so that new ones need no `+`.
+        return OmegaConf.create(dict(value), flags={"struct": False})
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _is_same(value: Any, default: Any) -> bool:
+    return value is default or (isinstance(value, (bool, int, float, str)) and value == default)
+
+
+def _plain(value: Any) -> Any:
+    """OmegaConf's containers as plain data."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value

@@ -85,7 +85,7 @@ class Learner:
     def observe(self, batch: TensorDictBase) -> None:
         """Show newly collected data to a loss that ``observes``; others take no notice."""
         if self.observes:
-            self.loss.observe(batch)
+            self.loss.observe(batch.to(next(self.policy.parameters()).device))
 
     def raise_if_diverged(self, terms: Mapping[str, Tensor]) -> None:
         """Name the first term that is not finite; on a GPU call it where waiting is cheap."""
@@ -94,6 +94,17 @@ class Learner:
                 raise DivergedError(
                     f"`{name}` is {value.item()} at update {self.updates}; lower the learning "
                     "rate, set max_grad_norm, or look for extreme rewards or observations"
+                )
+
+    def raise_if_broken(self) -> None:
+        """Name the first parameter that is not finite: a finite loss can have other gradients."""
+        if all(bool(param.isfinite().all()) for param in self._params):
+            return
+        for name, param in self.loss.named_parameters():
+            if not bool(param.isfinite().all()):
+                raise DivergedError(
+                    f"`{name}` is not finite after update {self.updates}; lower the learning rate, "
+                    "set max_grad_norm, or look for extreme rewards or observations"
                 )
 
     def state_dict(self) -> dict[str, Any]:

@@ -105,13 +105,11 @@ class Monitor:
         if not self.signals.requested and self.progress.evaluated_at != source.frames:
             self._evaluate(source)
         self._save(source)
-        self.reporter.close(self.stop_reason)
+        self.reporter.finish(self.stop_reason)
 
     def _evaluate(self, source: Source) -> None:
+        self._require_sound()
         averages = self._averages.take()
-        for name, value in averages.items():
-            if not math.isfinite(value):
-                raise DivergedError(f"`{name}` has become {value}; the last checkpoint is sound")
         evaluation = self.evaluator.evaluate()
         progress = self.progress
         # Not the source's own count: workers collect on while the policy is evaluated.
@@ -127,6 +125,17 @@ class Monitor:
         target = self.run.target_return
         if target is not None and evaluation.return_mean >= target:
             self.stop_reason = f"the return {evaluation.return_mean:.1f} reached {target:g}"
+
+    def _require_sound(self) -> None:
+        """On a GPU a loss is not looked at update by update, but what is stored must be sound."""
+        if not self._averages.finite():
+            for name, value in self._averages.take().items():
+                if not math.isfinite(value):
+                    raise DivergedError(
+                        f"`{name}` has become {value} by update {self.learner.updates}; the last "
+                        "checkpoint is sound"
+                    )
+        self.learner.raise_if_broken()
 
     def _row(
         self, source: Source, evaluation: Evaluation, averages: Mapping[str, float]
@@ -149,8 +158,11 @@ class Monitor:
 
     def _save(self, source: Source, evaluation: Evaluation | None = None) -> None:
         progress = self.progress
-        if self._saved_at == (source.frames, self.learner.updates):
+        saved = self._saved_at == (source.frames, self.learner.updates)
+        # Saved once more with its return, without which the best checkpoint cannot be told.
+        if saved and evaluation is None:
             return
+        self._require_sound()
         progress.seconds = time.monotonic() - self._clock
         metadata = {} if evaluation is None else {"return_mean": evaluation.return_mean}
         with _despite_full_disk():

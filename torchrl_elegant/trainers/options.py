@@ -16,6 +16,7 @@ from torchrl_elegant.trainers.config_file import (
     parse_field,
     to_yaml,
 )
+from torchrl_elegant.trainers.lookup import find_algorithm
 from torchrl_elegant.trainers.outcome import HelpRequest, run_main
 from torchrl_elegant.trainers.values import UsageError, is_mapping, nearest, type_name
 
@@ -47,7 +48,8 @@ def parse(
 
     Args:
         argv: the words, without the program's name.
-        algorithms: algorithm names and their config dataclasses.
+        algorithms: algorithm names and their config dataclasses; `algorithm=package.module:name`
+            imports the module, which is to add `name`.
         default: the algorithm used where no `algorithm=` is given.
         extra: a dataclass of the keys that only this script knows, such as `resume`.
         stored: given the built `extra`, returns the name and configs of the run being continued,
@@ -61,16 +63,15 @@ def parse(
     """
     words = _split([word for word in argv if word not in _HELP_WORDS])
     name = words.pop("algorithm", None)
-    if name is not None and name not in algorithms:
-        raise UsageError(f"unknown algorithm {name!r}: {nearest(name, algorithms)}")
+    wanted = find_algorithm(name or default, algorithms)
     if any(word in _HELP_WORDS for word in argv):
-        raise HelpRequest(_help(program, name or default, algorithms, extra))
+        raise HelpRequest(_help(program, name or default, wanted, algorithms, extra))
     built = build(extra, _take(words, extra)) if extra else None
     before = stored(built) if stored else None
-    if before and name not in (None, before[0]):
+    if before and name is not None and wanted is not type(before[2]):
         raise UsageError(f"the stored run trains algorithm={before[0]}, got algorithm={name}")
     chosen, *bases = before or (name or default, None, None)
-    classes = (RunConfig, algorithms[chosen])
+    classes = (RunConfig, type(before[2]) if before else wanted)
     given = [_take(words, cls) for cls in classes]
     if words:
         key = next(iter(words))
@@ -139,10 +140,13 @@ def _place(mapping: dict[str, Any], path: list[str], value: Any, word: str) -> N
     mapping[path[-1]] = value
 
 
-def _help(program: str, chosen: str, algorithms: Mapping[str, type], extra: type | None) -> str:
+def _help(
+    program: str, word: str, chosen: type, algorithms: Mapping[str, type], extra: type | None
+) -> str:
     lines = [f"usage: {program} key=value ...", "", "algorithm"]
-    lines += [f"  algorithm={chosen}   one of {', '.join(sorted(algorithms))}"]
-    for cls in (*([extra] if extra else []), RunConfig, algorithms[chosen]):
+    named = f"one of {', '.join(sorted(algorithms))}, or package.module:name"
+    lines += [f"  algorithm={word}   {named}"]
+    for cls in (*([extra] if extra else []), RunConfig, chosen):
         lines += ["", f"{cls.__name__}", *_help_rows(cls)]
     return "\n".join(lines)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from torchrl_elegant.algorithms import OffPolicyConfig
+from torchrl_elegant.algorithms import ALGORITHMS, OffPolicyConfig
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.values import UsageError
@@ -39,11 +39,11 @@ def seed_of(run: RunConfig, stream: int, *more: int) -> int:
     return int(np.random.SeedSequence((run.seed, stream, *more)).generate_state(1)[0] >> 1)
 
 
-def seed_learner(run: RunConfig, rank: int) -> None:
-    """Seed torch and NumPy for networks, sampling and noise of this rank."""
-    torch.manual_seed(seed_of(run, LEARN, rank))
+def seed_learner(run: RunConfig, rank: int, frames: int = 0) -> None:
+    """Seed torch and NumPy for networks, sampling and noise of this rank from ``frames`` on."""
+    torch.manual_seed(seed_of(run, LEARN, rank, 0, frames))
     # The old global state, because samplers of other packages draw from it.
-    np.random.seed(seed_of(run, LEARN, rank, 1))  # noqa: NPY002
+    np.random.seed(seed_of(run, LEARN, rank, 1, frames))  # noqa: NPY002
 
 
 def set_threads(run: RunConfig, config: OffPolicyConfig) -> None:
@@ -75,6 +75,13 @@ def free_frames(config: OffPolicyConfig, counters: Counters) -> float:
 def check_plan(run: RunConfig, config: OffPolicyConfig) -> None:
     """Refuse, before anything is made, what the two configurations cannot do together."""
     run.logger_name()
+    kind = type(config)
+    if ALGORITHMS.get(getattr(config, "name", "")) is not kind:
+        raise UsageError(
+            f"`config` must be of a registered class, got {kind.__name__}; decorate it with "
+            f"@register({kind.__name__.removesuffix('Config').lower()!r}), so that its runs can "
+            "be stored and go on"
+        )
     updates = config.updates_per_frame * (run.total_frames - config.warmup)
     if updates + 1e-6 < 1:
         raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModuleBase
+from torch.nn.functional import one_hot
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.modules import SquashedGaussianActor
@@ -106,19 +108,18 @@ class Policy:
     def __init__(self, actor: TensorDictModuleBase, metadata: Mapping[str, Any]) -> None:
         low, high = metadata.get("action_low"), metadata.get("action_high")
         if (low is None) != (high is None):
-            raise UsageError(
-                f"`action_low` and `action_high` must come together, got {low}, {high}"
-            )
+            raise UsageError(f"`action_low`, `action_high` must come together, got {low}, {high}")
         kind = metadata.get("discrete_actions")
         if kind not in (None, "one_hot", "categorical"):
-            raise UsageError(
-                f"`discrete_actions` must be one_hot, categorical or None, got {kind!r}"
-            )
+            raise UsageError(f"`discrete_actions` must be one_hot or categorical, got {kind!r}")
         self.actor = actor
         self.metadata = dict(metadata)
         self._action_key = "action" if "action" in actor.out_keys else actor.out_keys[0]
         self._low = None if low is None else np.asarray(low)
         self._high = None if high is None else np.asarray(high)
+        spec: Callable[[], dict[str, Any]] = getattr(actor, "spec_dict", dict)
+        shapes = spec().get("observation", {})
+        self._sizes = {key: math.prod(shape) for key, shape in shapes.items()}
         self._device = next((p.device for p in actor.parameters()), torch.device("cpu"))
 
     @classmethod
@@ -143,15 +144,19 @@ class Policy:
     def _inputs(self, observation: Any) -> dict[str, Any]:
         if isinstance(observation, Mapping):
             return {
-                key: self._inputs(value) if isinstance(value, Mapping) else self._tensor(value)
+                key: self._inputs(value) if isinstance(value, Mapping) else self._tensor(key, value)
                 for key, value in observation.items()
             }
         (key,) = self.actor.in_keys
-        return {key: self._tensor(observation)}
+        return {key: self._tensor(key, observation)}
 
-    def _tensor(self, value: Any) -> torch.Tensor:
+    def _tensor(self, key: Any, value: Any) -> torch.Tensor:
         tensor = torch.as_tensor(np.asarray(value), device=self._device)
-        return tensor.float() if tensor.is_floating_point() else tensor
+        size = self._sizes.get(key, 1)
+        if tensor.ndim == 0:
+            # Environments hand on a single number as a vector, a choice among many as one-hot.
+            tensor = one_hot(tensor, size) if size > 1 else tensor.reshape(1)
+        return tensor.float() if tensor.is_floating_point() or size > 1 else tensor
 
 
 def _read(path: str | Path) -> dict[str, Any]:
@@ -165,19 +170,15 @@ def _read(path: str | Path) -> dict[str, Any]:
     if not isinstance(page, dict) or page.get("format") != _FORMAT:
         raise PolicyFileError(f"{str(path)!r} is a torch file, but not a policy file")
     if page["version"] != _VERSION:
-        raise PolicyFileError(
-            f"{str(path)!r} has format version {page['version']}, this build reads {_VERSION}"
-        )
+        found = page["version"]
+        raise PolicyFileError(f"{str(path)!r} has format version {found}, not {_VERSION}")
     return page
 
 
 def _build(page: Mapping[str, Any], device: torch.device | str) -> TensorDictModuleBase:
     name = page["builder"]
     if name not in BUILDERS:
-        raise PolicyFileError(
-            f"the policy needs the builder {name!r}, which is not registered; "
-            f"add it to torchrl_elegant.trainers.policy_file.BUILDERS"
-        )
+        raise PolicyFileError(f"the policy needs the builder {name!r}: add it to BUILDERS")
     actor = BUILDERS[name](**page["spec"])
     actor.load_state_dict(page["state"])
     return actor.to(device).eval()

@@ -35,6 +35,12 @@ class Averages:
         torch._foreach_add_(known[0], values)
         known[1][0] += 1
 
+    def finite(self) -> bool:
+        """Whether everything noted since the last call of ``take`` is a finite number."""
+        sums = [total for sums, _ in self._sums.values() for total in sums]
+        # One question in all: on a GPU every answer has to be waited for.
+        return not sums or bool(torch.stack([total.isfinite() for total in sums]).all())
+
     def take(self) -> dict[str, float]:
         """The means since the last call."""
         totals: dict[str, float] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from torchrl.record.loggers import MLFlowLogger, get_logger
 from torchrl.record.loggers.common import Logger
 from tqdm import tqdm
 
+from torchrl_elegant.trainers.atomic import write_file
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.curve import draw_curve
 from torchrl_elegant.trainers.evaluation import Evaluation
@@ -76,9 +78,12 @@ class Reporter:
         else:
             self._bar.write(line, file=sys.stderr)
         if self._logger is not None:
-            for name, value in row.items():
-                if name != "frames" and math.isfinite(value):
-                    self._logger.log_scalar(name, value, step=int(row["frames"]))
+            finite = {
+                name: value
+                for name, value in row.items()
+                if name != "frames" and math.isfinite(value)
+            }
+            self._logger.log_metrics(finite, step=int(row["frames"]))
         draw_curve(self._folder.path)
 
     def policy(self, policy: TensorDictModuleBase, frames: int) -> None:
@@ -99,18 +104,32 @@ class Reporter:
         """Whether somebody put a ``stop`` file into the run folder."""
         return self._folder.stop_requested()
 
-    def close(self, reason: str | None) -> None:
+    def finish(self, reason: str | None) -> None:
         """Say how the run ended."""
         self._bar.close()
         if reason is not None:
             torchrl_logger.info("stopped early: %s", reason)
         if self._last:
-            torchrl_logger.info(
-                "last evaluation: return %.2f ± %.2f (95 %% confidence of the mean)",
-                self._last["return_mean"],
-                self._last["return_ci95"],
+            spread = self._last["return_ci95"]
+            # A single episode says nothing of the spread.
+            known = (
+                f" ± {spread:.2f} (95 % confidence of the mean)" if math.isfinite(spread) else ""
             )
+            torchrl_logger.info("last evaluation: return %.2f%s", self._last["return_mean"], known)
         torchrl_logger.info("run folder: %s", self._folder.path)
+
+    def close(self) -> None:
+        """Close bar and logger, however the run ended; may be called twice."""
+        self._bar.close()
+        if self._logger is None:
+            return
+        self._logger.shutdown()
+        if isinstance(self._logger, MLFlowLogger):
+            import mlflow
+
+            # TorchRL's logger starts a run in MLflow's global state and leaves it active.
+            mlflow.end_run()
+        self._logger = None
 
 
 def make_logger(name: str, folder: RunFolder) -> Logger | None:
@@ -124,10 +143,18 @@ def make_logger(name: str, folder: RunFolder) -> Logger | None:
             "wandb",
             logger_name=path,
             experiment_name=experiment,
-            wandb_kwargs={"project": "torchrl_elegant"},
+            wandb_kwargs={"project": "torchrl_elegant", "id": _wandb_id(folder)},
         )
     if name == "mlflow":
         # A database beside the run unless the user names a server: MLflow gave up plain files.
         uri = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{path}.db")
         return MLFlowLogger(exp_name=experiment, tracking_uri=uri, artifact_location=path)
     return get_logger("tensorboard", logger_name=path, experiment_name=experiment)
+
+
+def _wandb_id(folder: RunFolder) -> str:
+    """The same for every process that goes on with the run; names of folders are not unique."""
+    path = folder.path / "wandb_id"
+    if not path.is_file():
+        write_file(path, uuid.uuid4().hex[:16].encode())
+    return path.read_text(encoding="utf-8")

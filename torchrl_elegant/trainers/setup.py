@@ -21,6 +21,7 @@ from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.evaluation import PolicyEvaluator
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.plan import EVALUATE, TRAIN, Counters, free_frames, seed_of
+from torchrl_elegant.trainers.policy_file import BUILDERS
 from torchrl_elegant.trainers.sources import AsyncSource, Source, SyncSource
 from torchrl_elegant.trainers.values import UsageError
 
@@ -55,6 +56,7 @@ def build_learner(
         env = make(1, seed=0, device=ranks.device)
     try:
         parts = config.build(env)
+        _check_storable(parts.policy)
         learner = Learner(
             parts, max_grad_norm=config.max_grad_norm, ranks=ranks if ranks.count > 1 else None
         )
@@ -65,10 +67,22 @@ def build_learner(
     return learner, {"env": run.env, "algorithm": config.name, **bounds}
 
 
-def build_evaluator(run: RunConfig, make: EnvFactory, learner: Learner) -> PolicyEvaluator:
+def _check_storable(policy: Any) -> None:
+    name = type(policy).__name__
+    if name not in BUILDERS or not callable(getattr(policy, "spec_dict", None)):
+        raise UsageError(
+            f"`policy` must be of a class in torchrl_elegant.trainers.policy_file.BUILDERS, with a "
+            f"method spec_dict() that gives the builder's arguments, got {name}; without them no "
+            "policy file could be written"
+        )
+
+
+def build_evaluator(
+    run: RunConfig, make: EnvFactory, learner: Learner, counters: Counters
+) -> PolicyEvaluator:
     """An evaluator on an environment of its own, with a seed of its own."""
     device = next(learner.policy.parameters()).device
-    env = make(1, seed=seed_of(run, EVALUATE), device=device)
+    env = make(1, seed=seed_of(run, EVALUATE, counters.frames), device=device)
     return PolicyEvaluator(env, learner.policy, episodes=run.eval_episodes)
 
 
@@ -82,24 +96,24 @@ def build_source(
     ranks: Ranks,
 ) -> Source:
     """Collector and buffer, in the mode that is configured."""
-    batch = run.frames_per_batch or run.num_envs
-    # Whole batches of each rank, as collectors take them anyway, but not without a warning.
-    random_frames = -(-max(0, config.warmup - counters.frames) // (batch * ranks.count)) * batch
-    shared: dict[str, Any] = {
-        "frames_per_batch": batch,
-        "init_random_frames": random_frames,
+    options: dict[str, Any] = {
+        "frames_per_batch": run.frames_per_batch or run.num_envs,
         "auto_register_policy_transforms": False,
     }
     if run.collector == "async":
-        return _async_source(run, config, make, learner, buffer, counters, shared)
+        workers = _workers(run, config, make, learner, buffer, counters, options)
+        return AsyncSource(workers, learner, push_interval=run.push_interval)
     seed = seed_of(run, TRAIN, ranks.rank, counters.frames)
     collector = SyncCollector(
         make(run.num_envs, seed=seed, backend=run.env_backend),
         behaviour_copy(learner.policy, torch.device("cpu")),
         total_frames=-1,
         track_traj_ids=False,
-        **shared,
+        frames_done=counters.frames // ranks.count,
+        **options,
     )
+    # Not at construction: TorchRL warns there that whole batches are random, as they are meant.
+    collector.init_random_frames = -(-config.warmup // ranks.count)
     return SyncSource(
         collector,
         buffer,
@@ -113,18 +127,18 @@ def build_source(
     )
 
 
-def _async_source(
+def _workers(
     run: RunConfig,
     config: OffPolicyConfig,
     make: EnvFactory,
     learner: Learner,
     buffer: ReplayBuffer,
     counters: Counters,
-    shared: dict[str, Any],
-) -> Source:
+    options: dict[str, Any],
+) -> AsyncCollector:
     # Updates are counted from here: with a new ratio the old ones would count otherwise.
     free = free_frames(config, counters) + counters.updates / config.updates_per_frame
-    workers = AsyncCollector(
+    return AsyncCollector(
         partial(make, run.num_envs, backend=run.env_backend),
         learner.policy,
         num_workers=run.num_workers,
@@ -132,9 +146,9 @@ def _async_source(
         total_frames=run.total_frames,
         updates_per_frame=config.updates_per_frame,
         warmup_frames=round(free),
+        init_random_frames=config.warmup,
         keys=list(learner.loss.in_keys),
         seed=seed_of(run, TRAIN),
         frames_done=counters.frames,
-        **shared,
+        **options,
     )
-    return AsyncSource(workers, buffer, learner, push_interval=run.push_interval)

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-import torch
 from tensordict import NestedKey, TensorDictBase
 from torchrl.data import ReplayBuffer
 
@@ -21,8 +20,6 @@ from torchrl_elegant.trainers.learner import Learner
 
 # Updates made between two looks at the collector; bounds how long a stop has to wait.
 _CHUNK = 64
-# New rows that a loss is shown at most before a round of updates.
-_SHOWN = 1024
 
 
 class Source(Protocol):
@@ -37,7 +34,8 @@ class Source(Protocol):
         """Enter ``updates`` as made, and hand the policy's weights on where that is due."""
 
     def debt(self) -> float:
-        """Updates still owed for the frames so far; negative before learning starts."""
+        """Updates still owed for the frames so far; a source may go below zero for frames that
+        ask for none yet."""
 
     def episodes(self) -> list[tuple[float, int]]:
         """Return and length of every training episode that ended since the last call."""
@@ -86,6 +84,10 @@ class SyncSource:
     def __iter__(self) -> Iterator[int]:
         for batch in self._collector:
             rows = batch.reshape(-1)
+            # Of the last batch no more than the total leaves to each rank.
+            left = -(-(self._total - self.frames) // self._ranks)
+            if rows.numel() > left:
+                rows = rows[:left]
             self._note_episodes(rows)
             self._buffer.extend(rows.select(*self._keys))
             if self._learner.observes:
@@ -132,8 +134,7 @@ class AsyncSource:
     """Learn while worker processes collect.
 
     Args:
-        collector: not yet started.
-        buffer: the one that the collector fills.
+        collector: not yet started; fills a buffer of its own.
         learner: shown the newest rows before each round of updates.
         push_interval: updates between two pushes of the policy's weights.
     """
@@ -141,13 +142,12 @@ class AsyncSource:
     def __init__(
         self,
         collector: AsyncCollector,
-        buffer: ReplayBuffer,
         learner: Learner,
         *,
         push_interval: int,
     ) -> None:
-        self._collector, self._buffer, self._learner = collector, buffer, learner
-        self._interval, self._since_push, self._shown = push_interval, 0, collector.frames
+        self._collector, self._learner = collector, learner
+        self._interval, self._since_push = push_interval, 0
 
     @property
     def frames(self) -> int:
@@ -167,8 +167,10 @@ class AsyncSource:
                 collector.wait_for(arrived + 1, timeout=0.5)
                 yield 0
                 continue
-            self._show(arrived)
-            yield min(due, _CHUNK)
+            rows = collector.newest() if self._learner.observes else None
+            if rows is not None:
+                self._learner.observe(rows)
+            yield min(due, _CHUNK, self._interval - self._since_push)
 
     def push(self, updates: int) -> None:
         if updates:
@@ -179,6 +181,7 @@ class AsyncSource:
             self._collector.update_policy_weights_(self._learner.policy)
 
     def debt(self) -> float:
+        """Never below zero: frames that ask for no update are the collector's business."""
         return self._collector.updates_due()
 
     def episodes(self) -> list[tuple[float, int]]:
@@ -189,11 +192,3 @@ class AsyncSource:
 
     def shutdown(self) -> None:
         self._collector.shutdown()
-
-    def _show(self, arrived: int) -> None:
-        stored = len(self._buffer)
-        new = min(arrived - self._shown, stored, _SHOWN)
-        if new > 0 and self._learner.observes:
-            end = self._buffer.writer._cursor
-            self._learner.observe(self._buffer[torch.arange(end - new, end) % stored])
-        self._shown = arrived

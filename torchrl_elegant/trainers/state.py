@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from torchrl._utils import logger as torchrl_logger
-from torchrl.checkpoint import GlobalRNGState
 from torchrl.data import ReplayBuffer
 
 from torchrl_elegant.algorithms import OffPolicyConfig
@@ -16,9 +17,12 @@ from torchrl_elegant.trainers.config_file import to_yaml
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.folder import RunFolder, run_path
 from torchrl_elegant.trainers.learner import Learner
-from torchrl_elegant.trainers.plan import Counters
+from torchrl_elegant.trainers.lock import sole_use
+from torchrl_elegant.trainers.plan import Counters, seed_learner
 from torchrl_elegant.trainers.progress import Progress
+from torchrl_elegant.trainers.random_state import RandomState
 from torchrl_elegant.trainers.reporter import COLUMNS
+from torchrl_elegant.trainers.settings import Settings
 from torchrl_elegant.trainers.values import UsageError
 
 # Batches that a buffer must hold again before a run that did not store it learns on.
@@ -35,6 +39,7 @@ class RunState:
     counters: Counters
 
 
+@contextmanager
 def open_run(
     run: RunConfig,
     config: OffPolicyConfig,
@@ -43,39 +48,62 @@ def open_run(
     *,
     ranks: Ranks,
     folder: Path | None,
-) -> RunState:
+) -> Iterator[RunState]:
     """Make a new run's folder, or load the last whole checkpoint of the one in ``folder``.
 
     With several ranks the first alone writes. Each fills its own replay buffer anew when the run
-    goes on, because a checkpoint could hold but the first rank's.
+    goes on, because a checkpoint could hold but the first rank's. No other process can open the
+    folder before this is left.
     """
     text = to_yaml(config.name, run, config)
-    progress = Progress()
     if folder is None:
-        path = run_path(run, config.name)
-        if ranks.is_first:
-            columns = list(dict.fromkeys((*COLUMNS, *learner.loss.out_keys)))
-            RunFolder.create(path, config=text, columns=columns)
-        # Its name holds the time, and only the first rank knows when the folder is there.
-        opened = RunFolder.open(ranks.same(path))
+        columns = list(dict.fromkeys((*COLUMNS, *learner.loss.out_keys)))
+        opened = _create(run_path(run, config.name), text, columns, ranks)
     else:
         opened = RunFolder.open(folder)
-    components = {"learner": learner, "progress": progress, "random": GlobalRNGState()}
+    with sole_use(opened.path) if ranks.is_first else nullcontext():
+        progress = Progress()
+        checkpoints = _checkpoints(opened, run, learner, progress, buffer, ranks)
+        state = RunState(
+            folder=opened, checkpoints=checkpoints, progress=progress, counters=Counters()
+        )
+        if folder is not None:
+            _load(state, run, config, learner, buffer, ranks)
+            if ranks.is_first:
+                opened.resume(progress.frames)
+                opened.write_config(text)
+        yield state
+
+
+def _create(path: Path, text: str, columns: list[str], ranks: Ranks) -> RunFolder:
+    if ranks.is_first:
+        RunFolder.create(path, config=text, columns=columns)
+    # Its name holds the time, and only the first rank knows when the folder is there.
+    return RunFolder.open(ranks.same(path))
+
+
+def _checkpoints(
+    opened: RunFolder,
+    run: RunConfig,
+    learner: Learner,
+    progress: Progress,
+    buffer: ReplayBuffer,
+    ranks: Ranks,
+) -> Checkpoints:
+    components = {"learner": learner, "progress": progress, "random": RandomState()}
     if run.save_buffer and ranks.count == 1:
         components["buffer"] = buffer
-    checkpoints = Checkpoints(
+    elif run.save_buffer and ranks.is_first:
+        torchrl_logger.info(
+            "the replay buffers of %d ranks are not stored: a run that goes on fills them anew",
+            ranks.count,
+        )
+    return Checkpoints(
         opened.checkpoints_path,
         keep_last=run.keep_last,
         components=components,
         optional={"buffer"} & set(components),
     )
-    state = RunState(folder=opened, checkpoints=checkpoints, progress=progress, counters=Counters())
-    if folder is not None:
-        _load(state, run, config, learner, buffer, ranks)
-        if ranks.is_first:
-            opened.resume(progress.frames)
-            opened.write_config(text)
-    return state
 
 
 def _load(
@@ -90,6 +118,7 @@ def _load(
     if path is None:
         torchrl_logger.info("%s has no checkpoint yet: starting over", state.folder.path)
         return
+    settings = Settings(learner)
     try:
         parts = None if ranks.is_first else ("learner", "progress")
         state.checkpoints.load(path, components=parts)
@@ -99,12 +128,16 @@ def _load(
             f"the configuration must fit what {path} holds, got {reason}; networks and buffer "
             "cannot change their sizes when a run goes on"
         ) from error
+    settings.restore()
     frames = state.progress.frames
     if frames >= run.total_frames:
         raise UsageError(
             f"`total_frames` must exceed the {frames} frames that the run in "
             f"{state.folder.path} already has, got {run.total_frames}; set total_frames higher"
         )
+    if not ranks.is_first:
+        # The first rank has its random streams back; the others must not draw theirs again.
+        seed_learner(run, ranks.rank, frames)
     state.counters.frames, state.counters.updates = frames, learner.updates
     state.counters.debt = state.progress.debt
     if not len(buffer):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,20 +16,21 @@ from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.config_file import from_yaml
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.folder import RunFolder
-from torchrl_elegant.trainers.learner import DivergedError
+from torchrl_elegant.trainers.learner import DivergedError, Learner
 from torchrl_elegant.trainers.loop import train_off_policy
 from torchrl_elegant.trainers.memory import keep_freed_blocks
 from torchrl_elegant.trainers.monitor import Follower, Monitor
 from torchrl_elegant.trainers.plan import check_plan, per_rank, seed_learner, set_threads
 from torchrl_elegant.trainers.reporter import Reporter
 from torchrl_elegant.trainers.setup import (
+    EnvFactory,
     build_evaluator,
     build_learner,
     build_source,
     env_factory,
 )
 from torchrl_elegant.trainers.signals import StopSignals
-from torchrl_elegant.trainers.state import open_run
+from torchrl_elegant.trainers.state import RunState, open_run
 from torchrl_elegant.trainers.values import UsageError
 
 
@@ -74,7 +75,9 @@ def resume(folder: str | Path, **changes: Any) -> TrainResult:
 
     Args:
         folder: a run folder.
-        changes: fields of ``RunConfig`` to change, such as a larger ``total_frames``.
+        changes: fields of ``RunConfig`` to change, such as a larger ``total_frames``; besides,
+            ``env_factory``: the callable to make environments with, for a run that was started
+            with one that cannot be imported by its name, such as a lambda.
     """
     _, run, config = stored_run(folder)
     env = changes.pop("env_factory", run.env)
@@ -118,30 +121,46 @@ def _run(run: RunConfig, config: OffPolicyConfig, env: Any, *, folder: Path | No
             make = env_factory(run, env)
             learner, environment = build_learner(run, share, make, ranks)
             buffer = make_buffer(size=share.buffer_size, device=ranks.device)
-            state = open_run(run, config, learner, buffer, ranks=ranks, folder=folder)
+            state = stack.enter_context(
+                open_run(run, config, learner, buffer, ranks=ranks, folder=folder)
+            )
             source = build_source(run, share, make, learner, buffer, state.counters, ranks)
             stack.callback(source.shutdown)
-            signals = stack.enter_context(StopSignals())
-            monitor: Monitor | Follower = Follower(state.progress, signals, ranks)
-            if ranks.is_first:
-                evaluator = build_evaluator(run, make, learner)
-                stack.callback(evaluator.shutdown)
-                monitor = Monitor(
-                    run=run,
-                    learner=learner,
-                    progress=state.progress,
-                    reporter=Reporter(run, state.folder, environment, state.counters.frames),
-                    checkpoints=state.checkpoints,
-                    evaluator=evaluator,
-                    signals=signals,
-                    ranks=ranks,
-                )
+            monitor = _watch(stack, run, make, learner, environment, state, ranks)
         try:
             train_off_policy(source, buffer, learner, monitor, batch_size=share.batch_size)
         except DivergedError as error:
             raise DivergedError(f"{error}; stopped at frame {source.frames}") from error
         history = state.folder.metrics.rows() if ranks.is_first else []
         return TrainResult(policy=learner.policy, history=history, folder=state.folder.path)
+
+
+def _watch(
+    stack: ExitStack,
+    run: RunConfig,
+    make: EnvFactory,
+    learner: Learner,
+    environment: Mapping[str, Any],
+    state: RunState,
+    ranks: Ranks,
+) -> Monitor | Follower:
+    signals = stack.enter_context(StopSignals())
+    if not ranks.is_first:
+        return Follower(state.progress, signals, ranks)
+    evaluator = build_evaluator(run, make, learner, state.counters)
+    stack.callback(evaluator.shutdown)
+    reporter = Reporter(run, state.folder, environment, state.counters.frames)
+    stack.callback(reporter.close)
+    return Monitor(
+        run=run,
+        learner=learner,
+        progress=state.progress,
+        reporter=reporter,
+        checkpoints=state.checkpoints,
+        evaluator=evaluator,
+        signals=signals,
+        ranks=ranks,
+    )
 
 
 @contextmanager
