@@ -72,11 +72,11 @@ def contenders(peers_python: str) -> dict[str, Contender]:
     )
     return {
         "ours": ours,
-        "ours-grouped": grouped(ours, "loop"),
+        "ours-grouped": grouped(ours, "update", "loop"),
         "torchrl": torchrl,
         "torchrl-grouped": grouped(torchrl, "loop"),
         "sb3": sb3,
-        "sb3-grouped": grouped(sb3, "update", "loop"),
+        "sb3-fused": replace(sb3, name="Stable-Baselines3, fused Adam", module="sb3_fused"),
         "sbx": sbx,
         "sbx-grouped": grouped(sbx, "update", "loop"),
     }

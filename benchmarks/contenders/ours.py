@@ -16,6 +16,7 @@ from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.trainers.learner import Learner
+from torchrl_elegant.trainers.loop import draw
 from torchrl_elegant.trainers.memory import keep_freed_blocks
 
 PACKAGES = ("torchrl_elegant", "torchrl", "tensordict", "torch")
@@ -40,9 +41,11 @@ def make(case: Case) -> Callable[[int], int]:
         buffer.extend(stored(case))
 
         def updates(count: int) -> int:
-            for _ in range(count):
-                learner.update(buffer.sample(case.batch))
-            return count
+            rounds = -(-count // case.group)
+            for _ in range(rounds):
+                for batch in draw(buffer, case.batch, case.group):
+                    learner.update(batch)
+            return rounds * case.group
 
         return updates
 
@@ -73,8 +76,7 @@ def looper(
         done = 0
         while done < count:
             collected = collect()
-            rows = buffer.sample(case.batch * collected)
-            for batch in rows.split(case.batch):
+            for batch in draw(buffer, case.batch, collected):
                 learner.update(batch)
             done += collected
         return done

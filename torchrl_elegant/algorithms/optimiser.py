@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_SETTINGS = ("lr", "weight_decay", "eps", "maximize")
+_STATE = ("exp_avg", "exp_avg_sq", "step")
+
 
 class LeanAdam(torch.optim.Adam):
     """Fused Adam whose tensor lists are gathered once instead of at every step.
@@ -37,14 +40,29 @@ class LeanAdam(torch.optim.Adam):
         if closure is not None:
             return super().step(closure)
         plan = [(group, self._gradients(group["params"])) for group in self.param_groups]
-        if not all(self._is_ready(group, grads) for group, grads in plan):
+        if not all(self._is_ready(index, *part) for index, part in enumerate(plan)):
             # PyTorch's own step creates what is missing and copes with holes.
             self._lists.clear()
             return super().step()
+        # Groups with the same settings, such as all networks at one rate, take one kernel.
+        merged: dict[tuple[Any, ...], tuple[list[Tensor], ...]] = {}
         for index, (group, grads) in enumerate(plan):
             if grads:
-                self._step_group(index, group, grads)
+                settings = (tuple(group["betas"]), *(group[name] for name in _SETTINGS))
+                lists = merged.setdefault(settings, ([], [], [], [], []))
+                for whole, part in zip(lists, (grads, *self._gather(index, group)), strict=True):
+                    whole += part
+        for settings, lists in merged.items():
+            self._step_lists(settings, *lists)
         return None
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        if not set_to_none:
+            super().zero_grad(set_to_none=False)
+            return
+        for group in self.param_groups:
+            for param in group["params"]:
+                param.grad = None
 
     def load_state_dict(self, state_dict: Any) -> None:
         # The state of an Adam that was not fused counts its steps on the host.
@@ -66,37 +84,49 @@ class LeanAdam(torch.optim.Adam):
     def _gradients(params: list[Tensor]) -> list[Tensor]:
         return [param.grad for param in params if param.grad is not None]
 
-    def _is_ready(self, group: dict[str, Any], grads: list[Tensor]) -> bool:
-        whole = len(grads) == len(group["params"]) and all(
-            param in self.state for param in group["params"]
-        )
-        plain = not group["amsgrad"] and not group["decoupled_weight_decay"]
-        return not grads or (whole and plain)
+    def _is_ready(self, index: int, group: dict[str, Any], grads: list[Tensor]) -> bool:
+        if not grads:
+            return True
+        if len(grads) != len(group["params"]) or group["amsgrad"]:
+            return False
+        known = index in self._lists or all(param in self.state for param in group["params"])
+        return known and not group["decoupled_weight_decay"]
 
-    def _step_group(self, index: int, group: dict[str, Any], grads: list[Tensor]) -> None:
+    def _gather(self, index: int, group: dict[str, Any]) -> tuple[list[Tensor], ...]:
         lists = self._lists.get(index)
         if lists is None:
             states = [self.state[param] for param in group["params"]]
-            names = ("exp_avg", "exp_avg_sq", "step")
-            lists = self._lists[index] = tuple([state[name] for state in states] for name in names)
-        exp_avg, exp_avg_sq, steps = lists
+            moments = ([state[name] for state in states] for name in _STATE)
+            lists = self._lists[index] = (list(group["params"]), *moments)
+        return lists
+
+    def _step_lists(
+        self,
+        settings: tuple[Any, ...],
+        grads: list[Tensor],
+        params: list[Tensor],
+        exp_avg: list[Tensor],
+        exp_avg_sq: list[Tensor],
+        steps: list[Tensor],
+    ) -> None:
         if steps[0].is_cpu:
             # A Python number would be wrapped into a tensor once per step count.
             torch._foreach_add_(steps, self._one, alpha=1.0)
         else:
             torch._foreach_add_(steps, 1)
+        betas, lr, weight_decay, eps, maximize = settings
         torch._fused_adam_(
-            group["params"],
+            params,
             grads,
             exp_avg,
             exp_avg_sq,
             [],
             steps,
             amsgrad=False,
-            lr=group["lr"],
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=group["maximize"],
+            lr=lr,
+            beta1=betas[0],
+            beta2=betas[1],
+            weight_decay=weight_decay,
+            eps=eps,
+            maximize=maximize,
         )

@@ -46,7 +46,8 @@ def squashed_sample(loc: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor
 def _sample(loc: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     spread = log_std.exp().mul_(noise)  # sigma eps [*B, A]
     pre = loc + spread  # u [*B, A]
-    per_dim = F.softplus(pre.mul(-2.0)).add_(pre).mul_(2.0)  # 2 (u + softplus(-2u))
+    # softplus with beta = -2 is -softplus(-2u) / 2, so that this is 2 (u + softplus(-2u)).
+    per_dim = torch.sub(pre, F.softplus(pre, beta=-2.0), alpha=2.0).mul_(2.0)
     per_dim.sub_(log_std).addcmul_(noise, noise, value=-0.5)
     constant = loc.shape[-1] * (_HALF_LOG_2PI + 2.0 * _LOG_2)
     return pre.tanh_(), per_dim.sum(-1).sub_(constant), spread  # [*B, A], [*B], [*B, A]

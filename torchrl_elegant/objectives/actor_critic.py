@@ -75,7 +75,7 @@ class ActorCriticLoss(EntropyRegularisedLoss):
         return {
             "loss_actor": loss,
             "loss_alpha": self._reduce(self._alpha_loss(log_prob), tensordict),
-            "alpha": self._alpha,
+            "alpha": metadata["alpha"],
             "entropy": -log_prob.mean(),
         }
 
@@ -86,7 +86,7 @@ class ActorCriticLoss(EntropyRegularisedLoss):
         return self._qvalue_loss(tensordict)
 
     def actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
-        """The actor's loss, which reaches the actor alone; metadata with ``log_prob``."""
+        """The actor's loss, which reaches the actor alone; metadata: ``log_prob``, ``alpha``."""
         return self._actor_loss(tensordict)
 
     def _qvalue_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:

@@ -147,9 +147,9 @@ class SACLoss(ActorCriticLoss):
                 f"the target must have a critic's shape, got `{tuple(target.shape)}` and "
                 f"`{tuple(value.shape[1:])}`; reward and terminated end in a dimension of 1"
             )
+        error = value.detach() - target
         target = target.expand_as(value)
         loss = distance_loss(value, target, loss_function=self.loss_function).sum(0)
-        error = value.detach() - target
         metadata = {"td_error": error.abs().amax(0), "error": error, "target": target[0]}
         return self._reduce(loss, tensordict), metadata
 
@@ -163,8 +163,9 @@ class SACLoss(ActorCriticLoss):
                 f"the value must have the shape of the log-prob, got `{tuple(value.shape)}` and "
                 f"`{tuple(log_prob.shape)}`; the last dimension of an action is its event"
             )
-        loss = self._alpha * log_prob - value
-        return self._reduce(loss, tensordict), {"log_prob": log_prob.detach()}
+        alpha = self._alpha
+        loss = self._reduce(alpha * log_prob - value, tensordict)
+        return loss, {"log_prob": log_prob.detach(), "alpha": alpha}
 
     def _next_value(self, after: TensorDictBase) -> Tensor:
         valid = None
