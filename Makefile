@@ -11,7 +11,7 @@ PY := $(VENV)/bin/python
 INPUTS := setup.cfg pyproject.toml constraints.txt scripts/install.sh
 TRAIN_EXTRAS := box2d,hydra,mujoco,tensorboard,video
 
-# Extra words for the commands, e.g. `make train ARGS="env=LunarLanderContinuous-v3"`.
+# Words for the commands, e.g. `make train ARGS="env=LunarLanderContinuous-v3"`.
 ARGS ?=
 
 .PHONY: help train test lint bench clean
