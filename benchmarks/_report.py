@@ -8,6 +8,7 @@ import platform
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
+from textwrap import wrap
 
 from _interleave import Result
 
@@ -81,7 +82,7 @@ def draw(results: Sequence[Result], path: Path) -> None:
     groups = list(by_case(results))
     rows = (len(groups) + 1) // 2
     figure, axes = pyplot.subplots(
-        rows, min(2, len(groups)), figsize=(11, 0.8 + 2.4 * rows), squeeze=False
+        rows, min(2, len(groups)), figsize=(12, 0.8 + 2.9 * rows), squeeze=False
     )
     names = list(dict.fromkeys(result.contender for result in results))
     colours = dict(zip(names, pyplot.get_cmap("tab10").colors, strict=False))
@@ -98,7 +99,7 @@ def draw(results: Sequence[Result], path: Path) -> None:
         )
         axis.bar_label(bars, fmt="%.0f", padding=8)
         axis.set_xlim(0, 1.2 * max(max(result.rates) for result in group))
-        axis.set_title(title, fontsize=10)
+        axis.set_title("\n".join(wrap(title, 48)), fontsize=9, loc="left")
         axis.set_xlabel(f"{group[0].case.unit} (median; whiskers: lowest, highest)")
         axis.spines[["top", "right"]].set_visible(False)
     for axis in list(axes.flat)[len(groups) :]:
