@@ -57,7 +57,8 @@ def test_parallel_gives_the_rows_of_vector():
 
     threads = torch.get_num_threads()
     (a, bounds_a, kind_a), (b, bounds_b, kind_b) = rows("vector"), rows("parallel")
-    assert (kind_a, kind_b) == (GymnasiumEnv, ParallelEnv)
+    assert kind_a is GymnasiumEnv
+    assert issubclass(kind_b, ParallelEnv)
     assert bounds_a == bounds_b == ([-2], [2])
     assert a["next", "done"].sum() == 2
     assert (a == b).all()

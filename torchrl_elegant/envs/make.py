@@ -39,11 +39,12 @@ from typing import Any, Literal
 import gymnasium
 import numpy as np
 import torch
-from torchrl.envs import EnvBase, ParallelEnv, SerialEnv
+from torchrl.envs import EnvBase
 
 from torchrl_elegant.envs.gymnasium import GymnasiumEnv, sub_seeds
 from torchrl_elegant.envs.registry import find_factory
 from torchrl_elegant.envs.spaces import DiscreteActions
+from torchrl_elegant.envs.steady import SteadyParallelEnv, SteadySerialEnv
 from torchrl_elegant.envs.wrap import complete_env, with_truncated
 
 EnvSource = str | Callable[..., gymnasium.Env | EnvBase]
@@ -97,7 +98,7 @@ def make_env(
     with_bounds = shared(factories=[lambda: first], batched="single")
     low, high = with_bounds.action_low, with_bounds.action_high
     with_bounds.close()
-    workers = ParallelEnv(
+    workers = SteadyParallelEnv(
         num_envs,
         partial(shared, factories=[factory], batched="single"),
         create_env_kwargs=[{"seeds": [s]} for s in seeds] if seeds else None,
@@ -128,7 +129,7 @@ def _from_torchrl(
         base = with_truncated(lambda: first)
     else:
         first.close(raise_if_closed=False)
-        several = SerialEnv if backend == "vector" else ParallelEnv
+        several = SteadySerialEnv if backend == "vector" else SteadyParallelEnv
         base = several(
             num_envs, partial(with_truncated, factory), num_threads=torch.get_num_threads()
         )

@@ -136,8 +136,7 @@ class Policy:
             return action.argmax(-1)
         if self._low is None:
             return action
-        # Interpolation, unlike centre + scale, is exact at both ends, so that rounding never
-        # leaves the environment's bounds.
+        # Exact at both ends, unlike centre + scale, so that rounding never leaves the bounds.
         part = (action + 1) / 2
         return (self._low * (1 - part) + self._high * part).astype(self._low.dtype)
 
