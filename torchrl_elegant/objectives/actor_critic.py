@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -89,15 +90,15 @@ class ActorCriticLoss(EntropyRegularisedLoss):
         """The actor's loss, which reaches the actor alone; metadata: ``log_prob``, ``alpha``."""
         return self._actor_loss(tensordict)
 
-    def _qvalue_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
-        raise NotImplementedError
+    @abstractmethod
+    def _qvalue_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]: ...
 
-    def _actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
-        raise NotImplementedError
+    @abstractmethod
+    def _actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]: ...
 
+    @abstractmethod
     def _next_value(self, after: TensorDictBase) -> Tensor:
         """Value of the next state, from target networks."""
-        raise NotImplementedError
 
     @torch.no_grad()
     def _target_value(self, tensordict: TensorDictBase) -> Tensor:
