@@ -23,6 +23,7 @@ from faults.runs import (
     wait_for_empty_session,
     wait_until,
 )
+from sameness import assert_same
 
 from torchrl_elegant.algorithms import SACConfig
 from torchrl_elegant.trainers.config import RunConfig
@@ -70,21 +71,6 @@ def trained(page: dict) -> dict:
     }
     assert any("target" in name for name in learner["loss"])
     return learner
-
-
-def assert_same(left, right) -> None:
-    if isinstance(left, torch.Tensor):
-        assert torch.equal(left, right)
-    elif isinstance(left, dict):
-        assert list(left) == list(right)
-        for key in left:
-            assert_same(left[key], right[key])
-    elif isinstance(left, (list, tuple)):
-        assert len(left) == len(right)
-        for one, other in zip(left, right, strict=True):
-            assert_same(one, other)
-    else:
-        assert left == right
 
 
 def test_averaged_gradients_are_those_of_the_whole_batch(tmp_path):

@@ -14,6 +14,7 @@ import pytest
 import torch
 from faults.fault_envs import Point, huge_reward, point
 from faults.runs import check_folder, checkpoints, saved_frames, saved_learner
+from sameness import assert_same
 from tensordict import TensorDict
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
@@ -74,22 +75,6 @@ def frames_of(result: TrainResult) -> int:
 def without_seconds(result: TrainResult) -> list[str]:
     # As texts, because a column without a value is NaN, which equals nothing.
     return [str({**row, "seconds": 0.0}) for row in result.history]
-
-
-def assert_same(left, right) -> None:
-    assert type(left) is type(right)
-    if isinstance(left, torch.Tensor):
-        assert torch.equal(left, right)
-    elif isinstance(left, dict):
-        assert list(left) == list(right)
-        for key in left:
-            assert_same(left[key], right[key])
-    elif isinstance(left, (list, tuple)):
-        assert len(left) == len(right)
-        for one, other in zip(left, right, strict=True):
-            assert_same(one, other)
-    else:
-        assert left == right
 
 
 def weights(result: TrainResult) -> torch.Tensor:
