@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tensordict import NestedKey
-from torchrl.data import Bounded, Composite, TensorSpec
+from torchrl.data import Bounded, Categorical, Composite, OneHot, TensorSpec
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.modules.actor import SquashedGaussianActor
+from torchrl_elegant.modules.categorical import CategoricalActor, DiscreteForm
 from torchrl_elegant.modules.ensemble import EnsembleCritic
+from torchrl_elegant.modules.gaussian import GaussianActor
+from torchrl_elegant.modules.policy import StochasticActor
+from torchrl_elegant.modules.value import StateValue
 
 # Written by environments for bookkeeping; a policy that read them would play the clock.
 BOOKKEEPING = frozenset({"step_count", "episode_reward", "traj_ids"})
@@ -39,12 +44,17 @@ def observation_shapes(env: EnvBase) -> dict[NestedKey, tuple[int, ...]]:
     return shapes
 
 
-def bounded_action(env: EnvBase, *, algorithm: str) -> tuple[NestedKey, Bounded]:
-    """Key and spec of the one bounded continuous action that ``algorithm`` needs."""
+def only_action(env: EnvBase, *, algorithm: str) -> tuple[NestedKey, TensorSpec]:
+    """Key and spec of the one action that ``algorithm`` needs."""
     leaves = list(env.full_action_spec_unbatched.items(True, True))
     if len(leaves) != 1:
         raise ValueError(f"{algorithm} needs one action entry, got `{[key for key, _ in leaves]}`")
-    key, spec = leaves[0]
+    return leaves[0]
+
+
+def bounded_action(env: EnvBase, *, algorithm: str) -> tuple[NestedKey, Bounded]:
+    """Key and spec of the one bounded continuous action that ``algorithm`` needs."""
+    key, spec = only_action(env, algorithm=algorithm)
     if not spec.dtype.is_floating_point:
         raise ValueError(
             f"{algorithm} needs a continuous action space, got `{type(spec).__name__}` with "
@@ -101,6 +111,56 @@ def build_critic(
         num_cells=num_cells,
         activation=activation,
         action_key=key,
+    )
+    return critic.to(env.device) if env.device is not None else critic
+
+
+def build_stochastic_actor(
+    env: EnvBase,
+    *,
+    num_cells: Sequence[int] = (64, 64),
+    activation: str = "tanh",
+    log_std: float = 0.0,
+) -> StochasticActor:
+    """A Gaussian or a categorical actor, as the actions of ``env`` ask for.
+
+    >>> from torchrl.envs import GymEnv
+    >>> build_stochastic_actor(GymEnv("CartPole-v1"), num_cells=(8,)).choices
+    2
+    """
+    key, spec = only_action(env, algorithm="a stochastic actor")
+    shared: dict[str, Any] = {
+        "observation": observation_shapes(env),
+        "num_cells": num_cells,
+        "activation": activation,
+        "action_key": key,
+    }
+    actor: StochasticActor
+    if spec.dtype.is_floating_point:
+        actor = GaussianActor(action_shape=spec.shape, log_std=log_std, **shared)
+    elif type(spec) in (OneHot, Categorical):
+        form: DiscreteForm = "one_hot" if isinstance(spec, OneHot) else "categorical"
+        actor = CategoricalActor(choices=spec.space.n, form=form, **shared)
+    else:
+        raise ValueError(
+            f"a stochastic actor needs one continuous or one discrete action, got "
+            f"`{type(spec).__name__}` of shape `{tuple(spec.shape)}`; flatten the choices into one "
+            "in a wrapper"
+        )
+    return actor.to(env.device) if env.device is not None else actor
+
+
+def build_value(
+    env: EnvBase, *, num_cells: Sequence[int] = (64, 64), activation: str = "tanh"
+) -> StateValue:
+    """A state value network that fits ``env``.
+
+    >>> from torchrl.envs import GymEnv
+    >>> build_value(GymEnv("CartPole-v1"), num_cells=(8,)).out_keys
+    ['state_value']
+    """
+    critic = StateValue(
+        observation=observation_shapes(env), num_cells=num_cells, activation=activation
     )
     return critic.to(env.device) if env.device is not None else critic
 

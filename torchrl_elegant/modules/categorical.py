@@ -1,0 +1,95 @@
+"""The actor of algorithms that choose among actions by chance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from tensordict import NestedKey, TensorDictBase
+from torch import Tensor
+from torch.distributions import Categorical
+from torchrl.modules import OneHotCategorical
+
+from torchrl_elegant.functional import categorical_entropy, categorical_sample
+from torchrl_elegant.modules.policy import StochasticActor
+
+DiscreteForm = Literal["one_hot", "categorical"]
+
+
+class CategoricalHead(NamedTuple):
+    """Probabilities ``softmax(logits)`` over choices, written as an index or as one-hot."""
+
+    log_probs: Tensor  # [*B, n]
+    one_hot: bool
+
+    def sample(self) -> Tensor:
+        return self._write(categorical_sample(self.log_probs.detach()))
+
+    def mode(self) -> Tensor:
+        return self._write(self.log_probs.detach().argmax(-1))
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        index = action.to(torch.uint8).argmax(-1) if self.one_hot else action
+        return self.log_probs.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        return categorical_entropy(self.log_probs)
+
+    def _write(self, index: Tensor) -> Tensor:
+        if not self.one_hot:
+            return index
+        choices = torch.zeros(self.log_probs.shape, dtype=torch.int64, device=index.device)
+        return choices.scatter_(-1, index.unsqueeze(-1), 1)
+
+
+class CategoricalActor(StochasticActor):
+    """Policy over ``choices`` discrete actions.
+
+    Args:
+        observation: shape of each observation entry, by key.
+        choices: number of actions.
+        form: how actions are written, ``"one_hot"`` or ``"categorical"`` (an index).
+        num_cells, activation: of the perceptron.
+        action_key: where the action is written.
+
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> actor = CategoricalActor(observation={"observation": (3,)}, choices=4)
+    >>> actor(TensorDict({"observation": torch.zeros(5, 3)}, [5]))["action"].sum(-1).tolist()
+    [1, 1, 1, 1, 1]
+    """
+
+    def __init__(
+        self,
+        *,
+        observation: Mapping[NestedKey, Sequence[int]],
+        choices: int,
+        form: DiscreteForm = "one_hot",
+        num_cells: Sequence[int] = (64, 64),
+        activation: str = "tanh",
+        action_key: NestedKey = "action",
+    ) -> None:
+        if choices < 1:
+            raise ValueError(f"`choices` must be at least 1, got `{choices}`")
+        if form not in ("one_hot", "categorical"):
+            raise ValueError(f"`form` must be 'one_hot' or 'categorical', got `{form}`")
+        super().__init__(
+            observation=observation,
+            outputs=choices,
+            num_cells=num_cells,
+            activation=activation,
+            action_key=action_key,
+        )
+        self.choices, self.form = choices, form
+
+    def head(self, observation: Sequence[Tensor]) -> CategoricalHead:
+        logits = self.net(self.inputs.join(observation))
+        return CategoricalHead(logits.log_softmax(-1), self.form == "one_hot")
+
+    def get_dist(self, tensordict: TensorDictBase) -> Categorical | OneHotCategorical:
+        logits = self.net(self.inputs.join([tensordict.get(key) for key in self.in_keys]))
+        return (OneHotCategorical if self.form == "one_hot" else Categorical)(logits=logits)
+
+    def spec_dict(self) -> dict[str, Any]:
+        return super().spec_dict() | {"choices": self.choices, "form": self.form}

@@ -1,0 +1,101 @@
+"""The Gaussian actor of PPO and A2C."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from tensordict import NestedKey, TensorDictBase
+from torch import Tensor, nn
+from torchrl.modules import IndependentNormal
+
+from torchrl_elegant.functional import normal_entropy, normal_log_prob
+from torchrl_elegant.modules.policy import StochasticActor
+
+
+class GaussianHead(NamedTuple):
+    """``N(loc, exp(log_std)^2)``, the spread the same at every observation."""
+
+    loc: Tensor  # [*B, A]
+    log_std: Tensor  # [A]
+    shape: tuple[int, ...]  # of an action
+
+    def sample(self) -> Tensor:
+        # Not reparameterised: policy gradients go through the log-probability alone.
+        loc = self.loc.detach()
+        return self._shaped(torch.addcmul(loc, self.log_std.detach().exp(), torch.randn_like(loc)))
+
+    def mode(self) -> Tensor:
+        return self._shaped(self.loc.detach())
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        flat = action if len(self.shape) == 1 else action.flatten(-len(self.shape))
+        return normal_log_prob(self.loc, self.log_std, flat)
+
+    def entropy(self) -> Tensor:
+        return normal_entropy(self.log_std)
+
+    def _shaped(self, action: Tensor) -> Tensor:
+        return action if len(self.shape) == 1 else action.unflatten(-1, self.shape)
+
+
+class GaussianActor(StochasticActor):
+    """Policy ``a ~ N(mu(s), sigma^2)`` with a learnt spread that no observation changes.
+
+    Actions are not bounded: environments made by ``make_env`` take the nearest action within their
+    bounds, and the loss goes on with the action that was drawn.
+
+    Args:
+        observation: shape of each observation entry, by key.
+        action_shape: shape of the action.
+        num_cells, activation: of the perceptron.
+        log_std: where the logarithm of the spread starts.
+        action_key: where the action is written.
+
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> actor = GaussianActor(observation={"observation": (3,)}, action_shape=(2,))
+    >>> data = actor(TensorDict({"observation": torch.zeros(5, 3)}, [5]))
+    >>> data["action"].shape, data["action_log_prob"].shape
+    (torch.Size([5, 2]), torch.Size([5]))
+    """
+
+    def __init__(
+        self,
+        *,
+        observation: Mapping[NestedKey, Sequence[int]],
+        action_shape: Sequence[int],
+        num_cells: Sequence[int] = (64, 64),
+        activation: str = "tanh",
+        log_std: float = 0.0,
+        action_key: NestedKey = "action",
+    ) -> None:
+        if not math.isfinite(log_std):
+            raise ValueError(f"`log_std` must be finite, got `{log_std}`")
+        shape = tuple(action_shape) or (1,)
+        size = torch.Size(shape).numel()
+        super().__init__(
+            observation=observation,
+            outputs=size,
+            num_cells=num_cells,
+            activation=activation,
+            action_key=action_key,
+        )
+        self.action_shape, self._first_log_std = shape, log_std
+        self.log_std = nn.Parameter(torch.full((size,), float(log_std)))
+
+    def head(self, observation: Sequence[Tensor]) -> GaussianHead:
+        loc = self.net(self.inputs.join(observation))
+        return GaussianHead(loc, self.log_std, self.action_shape)
+
+    def get_dist(self, tensordict: TensorDictBase) -> IndependentNormal:
+        head = self.head([tensordict.get(key) for key in self.in_keys])
+        loc = head.loc.unflatten(-1, self.action_shape)
+        scale = head.log_std.exp().view(self.action_shape).expand_as(loc)
+        return IndependentNormal(loc, scale, event_dim=len(self.action_shape))
+
+    def spec_dict(self) -> dict[str, Any]:
+        own = {"action_shape": list(self.action_shape), "log_std": self._first_log_std}
+        return super().spec_dict() | own
