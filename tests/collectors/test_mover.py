@@ -52,3 +52,14 @@ def test_no_more_than_the_last_rows_are_kept(mover, sizes):
 def test_rows_need_a_buffer():
     with pytest.raises(TypeError, match="`replay_buffer` must be a ReplayBuffer, got dict"):
         RowMover(Stage(), {}, workers=1)
+
+
+def test_episodes_that_nobody_asks_for_do_not_pile_up():
+    stage = Stage()
+    stage.take = lambda worker: (None, [(float(number), 1) for number in range(6_000)])
+    mover = RowMover(stage, make_buffer(size=10), workers=2)
+    mover._move()
+    kept = mover.episodes()
+    assert len(kept) == 10_000
+    assert [kept[0][0], kept[-1][0]] == [2_000.0, 5_999.0]
+    assert mover.episodes() == []

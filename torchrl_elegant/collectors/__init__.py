@@ -5,6 +5,7 @@ from torchrl.collectors import MultiAsyncCollector
 from torchrl_elegant.collectors.asynchronous import AsyncCollector
 from torchrl_elegant.collectors.liveness import WorkerDiedError
 from torchrl_elegant.collectors.pacing import Pacer, Ticket
+from torchrl_elegant.collectors.parallel import ParallelCollector
 from torchrl_elegant.collectors.sync import SyncCollector
 from torchrl_elegant.collectors.weights import SharedWeights
 
@@ -15,6 +16,7 @@ __all__ = [
     "AsyncCollector",
     "MultiaSyncDataCollector",
     "Pacer",
+    "ParallelCollector",
     "SharedWeights",
     "SyncCollector",
     "Ticket",

@@ -176,7 +176,7 @@ class AsyncCollector(MultiAsyncCollector):
         self._pacer.note_updates(count)
 
     def episodes(self) -> list[tuple[float, int]]:
-        """Return and length of every episode that ended since the last call."""
+        """Return and length of the episodes that ended since the last call, the newest 10,000."""
         return self._mover.episodes()
 
     def newest(self) -> TensorDictBase | None:

@@ -1,147 +1,202 @@
-"""A rollout that steps a `GymnasiumEnv` in numpy, with one TensorDict per batch."""
+"""A rollout that steps Gymnasium environments in numpy, with one TensorDict per batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDict
-from tensordict.nn import TensorDictModuleBase
+from tensordict import NestedKey, TensorDict, TensorDictBase
+from torch import Tensor
 from torchrl.collectors import Collector
 from torchrl.envs.utils import set_exploration_type
 
+from torchrl_elegant.collectors.direct import direct_call
+from torchrl_elegant.collectors.episodes import TRAJ_IDS
+from torchrl_elegant.collectors.gym_wrapper import torchrl_stepper
+from torchrl_elegant.collectors.layout import Layout
+from torchrl_elegant.collectors.outputs import Outputs
+from torchrl_elegant.collectors.rows import Rows
+from torchrl_elegant.collectors.stepper import Stepper, stepper_of
 from torchrl_elegant.envs import GymnasiumEnv
 
-Key = str | tuple[str, ...]
-
-_FLAGS = frozenset({"done", "terminated", "truncated"})
-_TRAJ_IDS = ("collector", "traj_ids")
 _CPU = (None, torch.device("cpu"))
 
 
-def can_be_lean(collector: Collector) -> bool:
+def lean_rollout(collector: Collector) -> LeanRollout | None:
+    """The lean rollout of `collector`; None where only TorchRL's own gives the same batches."""
     env = collector.env
     devices = (collector.storing_device, collector.policy_device, env.device)
-    return (
-        type(env) is GymnasiumEnv
-        and all(device in _CPU for device in devices)
-        and not (collector.compiled_policy or collector.cudagraphed_policy)
-        and not collector.compact_obs
-        and collector.interruptor is None
-        and (collector.extend_buffer or not _extends_buffer(collector))
+    if (
+        not all(device in _CPU for device in devices)
+        or collector.compiled_policy
+        or collector.cudagraphed_policy
+        or collector.compact_obs
+        or collector.interruptor is not None
+        or (extends_buffer(collector) and not collector.extend_buffer)
         # A nested output may be meant for the next step, which only TorchRL's rollout carries.
-        and all(isinstance(key, str) for key in collector._policy_output_keys)
-    )
+        or not all(isinstance(key, str) for key in collector._policy_output_keys)
+    ):
+        return None
+    stepper = stepper_of(env) if type(env) is GymnasiumEnv else torchrl_stepper(env)
+    return None if stepper is None else LeanRollout(collector, stepper)
+
+
+def extends_buffer(collector: Collector) -> bool:
+    """Whether the collector hands its batches to a replay buffer."""
+    return collector.replay_buffer is not None and not collector._ignore_rb
 
 
 class LeanRollout:
-    """Steps a `GymnasiumEnv` for a collector, writing each value straight into its row."""
+    """Steps the simulators of a collector, writing each value straight into its row."""
 
-    def __init__(self, collector: Collector) -> None:
-        self._env: GymnasiumEnv = collector.env
-        self._action_spec = self._env.full_action_spec["action"]
+    def __init__(self, collector: Collector, stepper: Stepper) -> None:
+        env, self._frames = collector.env, collector.frames_per_batch
+        self._layout = Layout(batch_dims=env.batch_dims)
+        self._decode = stepper.decode if env.batch_dims else lambda a: stepper.decode(a[None])
+        self._action_spec = env.full_action_spec["action"]
+        self._held, self._present = _held_by(collector, stepper)
+        self._rows = Rows(
+            stepper, frames=self._frames, present=self._present, draw_ids=_draw(collector)
+        )
+        self._direct = direct_call(collector.policy, self._rows.observations)
+        self._outputs = self._make_outputs(collector)
+        if self._direct is not None:
+            self._act, self._inputs = self._direct.act, self._input_rows(self._direct.reads)
+            # Around the policy alone: tensors that a simulator makes are its own to change.
+            self._inference = torch.inference_mode()
+        shape = (*env.batch_size, self._frames)
+        names = None if extends_buffer(collector) else [*[None] * env.batch_dims, "time"]
+        self._frame = {"batch_size": torch.Size(shape), "names": names}
+        self._frame["device"] = collector.storing_device
         # A caller who asked for the same TensorDict gets TorchRL's buffer each time.
         self._reuse = collector.return_same_td and collector._use_buffers
-        # The carrier then always holds the present observations, with nothing to copy.
-        for key, array in self._env.root_arrays.items():
-            collector._carrier.set(key, torch.from_numpy(array))
-        self._policy_keys = [*collector._policy_output_keys]
-        self._act = self._direct_act(collector)
-        self._make_rows(collector)
 
-    def _make_rows(self, collector: Collector) -> None:
-        env, dims = self._env, self._env.batch_dims
-        shape = (*env.batch_size, collector.frames_per_batch)
-        names = None if _extends_buffer(collector) else [*[None] * dims, "time"]
-        self._batch = TensorDict({}, shape, device=collector.storing_device, names=names)
-
-        def row(key: Key, like: torch.Tensor) -> np.ndarray:
-            rows = torch.zeros(*shape, *like.shape[dims:], dtype=like.dtype)
-            self._batch.set(key, rows)
-            return rows.numpy()
-
-        # Root flags stay zero: every row starts at an observation from which an episode goes on.
-        roots = {key: row(key, torch.from_numpy(a)) for key, a in env.root_arrays.items()}
-        self._roots = [(roots[k], a) for k, a in env.root_arrays.items() if k not in _FLAGS]
-        self._action_row = row("action", self._action_spec.zero())
-        self._nexts = [
-            (row(_next(key), torch.from_numpy(array)), array)
-            for key, array in env.next_arrays.items()
-        ]
-        if collector.track_traj_ids:
-            self._ids_row = row(_TRAJ_IDS, collector._carrier.get(_TRAJ_IDS))
+    def _make_outputs(self, collector: Collector) -> Outputs:
+        keys = {*collector._policy_output_keys, "action"}
+        known = {}
         if collector._use_buffers:
-            for key in set(collector._policy_output_keys) - {"action"}:
-                self._batch.set(key, torch.zeros_like(collector._final_rollout.get(key)))
+            time = self._layout.batch_dims
+            others = keys - {"action"}
+            known = {key: collector._final_rollout.get(key).select(time, 0) for key in others}
+        return Outputs(
+            frames=self._frames,
+            keys=sorted(keys) if self._direct is None else self._direct.writes,
+            action=self._action_spec.zero(),
+            known=known,
+        )
 
-    def _direct_act(self, collector: Collector) -> Callable[[torch.Tensor], torch.Tensor] | None:
-        policy, keys = collector.policy, self._env.simulator_keys
-        if not isinstance(policy, TensorDictModuleBase) or not hasattr(policy, "act"):
-            return None
-        if [*policy.in_keys] != keys or [*policy.out_keys] != ["action"]:
-            return None
-        self._observation = collector._carrier.get(keys[0])
-        return policy.act
+    def _input_rows(self, keys: Sequence[NestedKey]) -> list[tuple[Tensor, ...]]:
+        arrays = [self._rows.observations[key] for key in keys]
+        if not self._layout.batch_dims:
+            arrays = [array[:, 0] for array in arrays]
+        tensors = [torch.from_numpy(array) for array in arrays]
+        return [tuple(tensor[t] for tensor in tensors) for t in range(self._frames)]
 
     def key_names(self) -> set[str]:
         """Every name that occurs in a key of a batch."""
-        keys = [*self._env.root_arrays, *self._policy_keys]
+        keys = [*self._present, *self._outputs.keys]
         return {name for key in keys for name in ((key,) if isinstance(key, str) else key)}
 
-    def collect(self, collector: Collector) -> TensorDict:
+    def collect(self, collector: Collector) -> TensorDictBase:
         """`frames_per_batch` steps of every sub environment."""
-        env, track = self._env, collector.track_traj_ids
-        if track:
-            ids = collector._carrier.get(_TRAJ_IDS).numpy()
-        with set_exploration_type(collector.exploration_type):
-            for t in range(collector.frames_per_batch):
-                at = (slice(None), t) if env.batch_size else t
-                for row, live in self._roots:
-                    row[at] = live
-                if track:
-                    self._ids_row[at] = ids
-                action = self._action_row[at] = self._next_action(collector, at)
-                any_done = env.step_numpy(action)
-                for row, live in self._nexts:
-                    row[at] = live
-                if any_done:
-                    done = env.done_rows()
-                    env.reset_numpy(done)
-                    if track:
-                        new = collector._traj_pool.get_traj_and_increment(len(done))
-                        ids.reshape(-1)[done] = new.numpy()
-        # Out of the hands of the caller, who may replace or change what it gets.
-        return collector._final_rollout.update_(self._batch) if self._reuse else self._batch.clone()
+        rows, decode, steps = self._rows, self._decode, 0
+        self._take_up(collector)
+        choose = self._chooser(collector)
+        rows.begin()
+        self._outputs.begin()
+        try:
+            with set_exploration_type(collector.exploration_type):
+                while steps < self._frames:
+                    rows.step(steps, decode(choose(steps).numpy()))
+                    steps += 1
+        finally:
+            # Also where a step failed: who goes on then goes on from the last that did not.
+            rows.finish(steps)
+        entries = {**rows.entries(self._layout), **self._outputs.entries(self._layout)}
+        batch = _nested(entries, self._frame)
+        return collector._final_rollout.update_(batch) if self._reuse else batch
 
-    def _next_action(self, collector: Collector, at: int | tuple[slice, int]) -> np.ndarray:
+    def _take_up(self, collector: Collector) -> None:
+        carrier = collector._carrier
+        # A partial reset puts other tensors into the carrier, all at once.
+        if carrier.get("done") is not self._held["done"]:
+            for key, tensor in self._held.items():
+                tensor.copy_(carrier.get(key))
+                carrier.set(key, tensor)
+        if collector.track_traj_ids:
+            self._present[TRAJ_IDS] = carrier.get(TRAJ_IDS).numpy().reshape(-1)
+
+    def _chooser(self, collector: Collector) -> Callable[[int], Tensor]:
+        policy = self._call if self._direct else partial(self._call_on_carrier, collector)
         if collector._should_use_random_frames():
-            return self._action_spec.rand().numpy()
-        if self._act is not None:
-            with torch.inference_mode():
-                return self._act(self._observation).numpy()
+            return partial(self._at_random, collector, policy)
+        return policy
+
+    def _call(self, t: int) -> Tensor:
+        with self._inference:
+            return self._outputs.write(t, self._act(*self._inputs[t]))
+
+    def _call_on_carrier(self, collector: Collector, t: int) -> Tensor:
+        if t:
+            self._rows.show(t)
         carrier = collector._carrier
         output = collector._wrapped_policy(carrier)
         if output is not carrier:
             carrier.update(output, keys_to_update=collector._policy_output_keys)
-        for key in collector._policy_output_keys:
-            if key != "action":
-                self._keep(key, carrier.get(key), at)
-        # As in TorchRL, the next call must not find the last action beside a new observation.
-        return carrier.pop("action").numpy()
+        # As in TorchRL, the next call finds what this one wrote, the action included.
+        return self._outputs.write(t, [carrier.get(key) for key in self._outputs.keys])
 
-    def _keep(self, key: str, value: torch.Tensor, at: int | tuple[slice, int]) -> None:
-        rows = self._batch.get(key, None)
-        if rows is None:
-            shape = (*self._batch.shape, *value.shape[self._env.batch_dims :])
-            rows = torch.zeros(shape, dtype=value.dtype)
-            self._batch.set(key, rows)
-        rows[at] = value
-
-
-def _next(key: Key) -> tuple[str, ...]:
-    return ("next", key) if isinstance(key, str) else ("next", *key)
+    def _at_random(self, collector: Collector, policy: Callable[[int], Tensor], t: int) -> Tensor:
+        # Asked at every step, since other processes may write to the same buffer.
+        if not collector._should_use_random_frames():
+            return policy(t)
+        action = self._outputs.write_action(t, self._action_spec.rand())
+        if self._direct is None:
+            if t:
+                self._rows.show(t)
+            collector._carrier.set("action", action)
+        return action
 
 
-def _extends_buffer(collector: Collector) -> bool:
-    return collector.replay_buffer is not None and not collector._ignore_rb
+def _held_by(
+    collector: Collector, stepper: Stepper
+) -> tuple[dict[NestedKey, Tensor], dict[NestedKey, np.ndarray]]:
+    """The present state: tensors in the carrier of `collector`, and as arrays `[n, ...]`."""
+    carrier, batched = collector._carrier, bool(collector.env.batch_size)
+    present = {} if stepper.live is None else {**stepper.live}
+    held = {}
+    for key in [key for key in carrier.keys(True, True) if key != TRAJ_IDS]:
+        if stepper.live is None:
+            # Simulators may hand out arrays that they go on writing to.
+            held[key] = carrier.get(key).clone()
+            array = held[key].numpy()
+            present[key] = array if batched else array[None]
+        else:
+            held[key] = torch.from_numpy(present[key] if batched else present[key][0])
+        carrier.set(key, held[key])
+    return held, present
+
+
+def _draw(collector: Collector) -> Callable[[int], list[int]] | None:
+    if not collector.track_traj_ids:
+        return None
+    pool = collector._traj_pool
+    return lambda count: pool.get_traj_and_increment(count).tolist()
+
+
+def _nested(entries: dict[tuple[str, ...], Tensor], frame: dict[str, Any]) -> TensorDict:
+    tree: dict[str, Any] = {}
+    for path, value in entries.items():
+        node = tree
+        for name in path[:-1]:
+            node = node.setdefault(name, {})
+        node[path[-1]] = value
+    return _tensordict(tree, frame)
+
+
+def _tensordict(tree: dict[str, Any], frame: dict[str, Any]) -> TensorDict:
+    source = {k: _tensordict(v, frame) if isinstance(v, dict) else v for k, v in tree.items()}
+    return TensorDict._new_unsafe(source, **frame)

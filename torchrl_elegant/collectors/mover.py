@@ -16,6 +16,9 @@ from torchrl_elegant.collectors.staging import RowStage
 _NAP = 0.1  # seconds between two looks at whether to stop or whether the workers live
 _NEWEST = 1024  # rows kept for whoever asks what is new
 
+# Episodes kept for a caller who may never ask.
+_EPISODES = 10_000
+
 
 class RowMover:
     """The thread through which alone rows reach the buffer; it counts them.
@@ -35,7 +38,7 @@ class RowMover:
         self.frames = 0
         self.failure: BaseException | None = None
         self._stage, self._buffer, self._workers = stage, buffer, workers
-        self._episodes: list[tuple[float, int]] = []
+        self._episodes: deque[tuple[float, int]] = deque(maxlen=_EPISODES)
         self._new: deque[TensorDictBase] = deque()
         self._moving = threading.Lock()
         self._arrival = threading.Condition()
@@ -71,9 +74,10 @@ class RowMover:
         return True
 
     def episodes(self) -> list[tuple[float, int]]:
-        """Return and length of every episode that ended since the last call."""
+        """Return and length of the episodes that ended since the last call, the newest 10,000."""
         with self._moving:
-            episodes, self._episodes = self._episodes, []
+            episodes = [*self._episodes]
+            self._episodes.clear()
         return episodes
 
     def newest(self) -> TensorDictBase | None:

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from tensordict import TensorDictBase
 from torchrl.collectors import Collector
 from torchrl.envs import EnvBase
 
+from torchrl_elegant.collectors.batched import batched_rollout
 from torchrl_elegant.collectors.finite import finite_keys, require_finite
-from torchrl_elegant.collectors.lean import LeanRollout, can_be_lean
+from torchrl_elegant.collectors.lean import extends_buffer, lean_rollout
+
+
+class FastRollout(Protocol):
+    """Takes the place of TorchRL's rollout where it gives the same batches."""
+
+    def key_names(self) -> set[str]:
+        """Every name that occurs in a key of a batch."""
+
+    def collect(self, collector: Collector) -> TensorDictBase:
+        """One batch, in memory of its own unless the caller asked for the same TensorDict."""
+
+
+#: Each gives the fast rollout of a collector, or None where it has none; the first one is taken.
+FAST_ROLLOUTS: list[Callable[[Collector], FastRollout | None]] = [lean_rollout, batched_rollout]
 
 
 class SyncCollector(Collector):
@@ -51,15 +66,18 @@ class SyncCollector(Collector):
         super().__init__(create_env_fn, policy, **kwargs)
         self._frames = frames_done
         self._finite_keys = finite_keys(self.env)
-        self._lean = LeanRollout(self) if can_be_lean(self) else None
-        # TorchRL clones what it yields because it writes into the same buffers again; a lean
+        self._fast = self._find_fast()
+        # TorchRL clones what it yields because it writes into the same buffers again; a fast
         # rollout is new memory each time, unless the caller asked for the same TensorDict.
-        if self._lean is not None and not self._extends_buffer:
+        if self._fast is not None and not extends_buffer(self):
             self.return_same_td = True
             # Looking for private keys in every batch costs as much as a small policy.
             self._exclude_private_keys = any(
-                name.startswith("_") for name in self._lean.key_names()
+                name.startswith("_") for name in self._fast.key_names()
             )
+
+    def _find_fast(self) -> FastRollout | None:
+        return next((fast for make in FAST_ROLLOUTS if (fast := make(self)) is not None), None)
 
     @property
     def frames(self) -> int:
@@ -69,16 +87,12 @@ class SyncCollector(Collector):
     @property
     def is_lean(self) -> bool:
         """Whether rollouts step the simulator directly."""
-        return self._lean is not None
-
-    @property
-    def _extends_buffer(self) -> bool:
-        return self.replay_buffer is not None and not self._ignore_rb
+        return self._fast is not None
 
     @torch.no_grad()
     def rollout(self) -> TensorDictBase | None:
         """One batch of frames."""
-        if self._lean is None:
+        if self._fast is None:
             batch = super().rollout()
         else:
             if self.pre_collect_hook is not None:
@@ -86,7 +100,7 @@ class SyncCollector(Collector):
             if self.reset_at_each_iter:
                 self._carrier.update(self.env.reset(), inplace=True)
                 self._start_new_trajectories()
-            batch = self._maybe_set_truncated(self._lean.collect(self))
+            batch = self._maybe_set_truncated(self._fast.collect(self))
         if batch is not None:
             require_finite(batch, keys=self._finite_keys, frames=self._frames)
         return batch

@@ -88,6 +88,11 @@ class GymnasiumEnv(EnvBase):
         return self._num_envs
 
     @property
+    def simulators(self) -> Simulators:
+        """The simulators inside, for collectors that step them directly."""
+        return self._simulators
+
+    @property
     def simulator_keys(self) -> list[str | tuple[str, ...]]:
         """The observations of the simulator, without `step_count` and `episode_reward`."""
         return [leaf.key for leaf in self._simulators.leaves]

@@ -158,12 +158,16 @@ def _box_spec(space: spaces.Box, dtype: np.dtype) -> TensorSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ActionCodec:
-    """What the policy sees (`spec`), and `decode`: a batch of actions -> one per environment."""
+    """What the policy sees (`spec`), and `decode`: a batch of actions -> one per environment.
+
+    `start` is the smallest action of a `Discrete` space, which a policy calls 0.
+    """
 
     spec: TensorSpec
     decode: Callable[[np.ndarray], np.ndarray]
     low: np.ndarray | None = None
     high: np.ndarray | None = None
+    start: int = 0
 
 
 def action_codec(
@@ -187,22 +191,20 @@ def action_codec(
 
 def _box_codec(space: spaces.Box) -> ActionCodec:
     shape, low, high = space.shape or (1,), space.low, space.high
-    scalar = not space.shape
-    finite = np.isfinite(low).all() and np.isfinite(high).all()
-    if finite:
-        centre, half = _centre_and_half(low, high)
-        spec = Bounded(-1.0, 1.0, shape, dtype=torch.float32)
-    else:
-        centre, half = np.zeros_like(low), np.ones_like(high)
-        spec = Unbounded(shape, dtype=torch.float32)
-    # -0.0 + 0.0 and 1.0 * x are exact, so one expression serves both, and it never hands the
-    # simulator the memory of the policy's own action.
-    return ActionCodec(
-        spec=spec,
-        decode=lambda a: centre + half * (a.reshape(len(a)) if scalar else a),
-        low=low if finite else None,
-        high=high if finite else None,
-    )
+    flat = (lambda a: a.reshape(len(a))) if not space.shape else (lambda a: a)
+    # Never the memory of the policy's own action: a simulator may write into what it is given.
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        unbounded = Unbounded(shape, dtype=torch.float32)
+        return ActionCodec(spec=unbounded, decode=lambda a: flat(a).astype(space.dtype))
+    centre, half = _centre_and_half(low, high)
+
+    def decode(action: np.ndarray) -> np.ndarray:
+        # A normal distribution knows no bounds: the simulator gets the nearest action it has.
+        inside = np.minimum(np.maximum(flat(action), -1.0), 1.0)
+        return centre + half * inside
+
+    spec = Bounded(-1.0, 1.0, shape, dtype=torch.float32)
+    return ActionCodec(spec=spec, decode=decode, low=low, high=high)
 
 
 def _centre_and_half(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -224,19 +226,21 @@ def _discrete_codec(
     sizes, starts = _sizes_and_starts(space)
     single = isinstance(space, spaces.Discrete)
     shape = () if isinstance(space, spaces.Discrete) else space.nvec.shape
+    first = int(starts[0]) if single else 0
     if discrete_actions == "categorical":
         spec = Categorical(sizes[0]) if single else MultiCategorical(sizes)
-        first = starts[0] if single else starts
-        return ActionCodec(spec=spec, decode=lambda a: (a + first).reshape(-1, *shape))
+        least = starts[0] if single else starts
+        return ActionCodec(spec=spec, decode=lambda a: (a + least).reshape(-1, *shape), start=first)
     if single:
-        return ActionCodec(spec=OneHot(sizes[0]), decode=lambda a: a.argmax(-1) + starts[0])
+        spec = OneHot(sizes[0], dtype=torch.int64)  # as TorchRL's own policies write it
+        return ActionCodec(spec=spec, decode=lambda a: a.argmax(-1) + first, start=first)
     cuts = np.cumsum(sizes)[:-1]
 
     def decode(action: np.ndarray) -> np.ndarray:
         blocks = np.split(action, cuts, axis=-1)
         return (np.stack([b.argmax(-1) for b in blocks], -1) + starts).reshape(-1, *shape)
 
-    return ActionCodec(spec=MultiOneHot(sizes), decode=decode)
+    return ActionCodec(spec=MultiOneHot(sizes, dtype=torch.int64), decode=decode)
 
 
 def environment_name(env: gymnasium.Env) -> str:

@@ -11,6 +11,7 @@ from torchrl.data import Bounded, TensorSpec
 from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.transforms import (
     ActionScaling,
+    ClipTransform,
     Compose,
     DoubleToFloat,
     RewardSum,
@@ -33,12 +34,19 @@ class Completion:
         return TransformedEnv(env, Compose(*(make() for make in self.transforms)))
 
 
+class ActionClipping(ClipTransform):
+    """The nearest action in [-1, 1], for policies that know no bounds."""
+
+    def __init__(self) -> None:
+        super().__init__(in_keys=[], in_keys_inv=["action"], low=-1.0, high=1.0)
+
+
 def complete_env(env: EnvBase) -> Completion:
     """Which transforms `env` lacks.
 
     >>> from torchrl.envs import GymEnv
     >>> [make.__name__ for make in complete_env(GymEnv("Pendulum-v1")).transforms]
-    ['ActionScaling', 'StepCounter', 'RewardSum']
+    ['ActionScaling', 'StepCounter', 'RewardSum', 'ActionClipping']
     """
     specs = [env.full_observation_spec, env.full_reward_spec, env.full_action_spec]
     leaves = [leaf for spec in specs for leaf in spec.values(True, True)]
@@ -53,6 +61,8 @@ def complete_env(env: EnvBase) -> Completion:
         missing.append(StepCounter)
     if "episode_reward" not in names:
         missing.append(RewardSum)
+    if low is not None:
+        missing.append(ActionClipping)
     return Completion(transforms=tuple(missing), action_low=low, action_high=high)
 
 

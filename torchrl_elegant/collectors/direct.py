@@ -1,0 +1,70 @@
+"""Policies that a rollout may call on tensors, without a TensorDict."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensordict import NestedKey
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+from torchrl.data import Composite
+from torchrl.modules import RandomPolicy
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectCall:
+    """`act(*reads)` gives the value of `writes`, or a tuple where there are several."""
+
+    reads: Sequence[NestedKey]
+    writes: Sequence[str]
+    act: Callable[..., Tensor | tuple[Tensor, ...]]
+
+
+def direct_call(policy: Any, observations: Collection[NestedKey]) -> DirectCall | None:
+    """How to call `policy` on tensors, if its method `act` says all that calling it says.
+
+    That is so for a TensorDict module that reads nothing but `observations`, writes the action
+    and plain keys beside it, and does not override `forward` below the class that has `act`.
+
+    >>> class Still(TensorDictModuleBase):
+    ...     in_keys, out_keys = ["observation"], ["action"]
+    ...
+    ...     def act(self, observation):
+    ...         return observation[..., :1] * 0
+    >>> direct_call(Still(), ["observation"]).writes, direct_call(Still(), ["pixels"])
+    (['action'], None)
+    """
+    if type(policy) is RandomPolicy:
+        return _random_call(policy)
+    act = getattr(policy, "act", None)
+    if not isinstance(policy, TensorDictModuleBase) or not callable(act):
+        return None
+    reads, writes = [*policy.in_keys], [*policy.out_keys]
+    if "action" not in writes or not all(isinstance(key, str) for key in writes):
+        return None
+    if not set(reads) <= set(observations) or not _takes(act, len(reads)):
+        return None
+    for kind in type(policy).__mro__:
+        if "act" in vars(kind):
+            break
+        if "forward" in vars(kind):
+            return None
+    return DirectCall(reads=reads, writes=writes, act=act)
+
+
+def _random_call(policy: RandomPolicy) -> DirectCall | None:
+    spec = policy.action_spec
+    if not isinstance(spec, Composite) or [*spec.keys(True, True)] != ["action"]:
+        return None
+    return DirectCall(reads=[], writes=["action"], act=spec["action"].rand)
+
+
+def _takes(act: Callable[..., Any], count: int) -> bool:
+    try:
+        inspect.signature(act).bind(*range(count))
+    except TypeError:
+        return False
+    return True
