@@ -90,6 +90,19 @@ def test_fixed_temperature_has_no_optimiser_group():
     assert not parts.loss.log_alpha.requires_grad
 
 
+def test_the_actor_learns_at_every_so_manieth_update():
+    assert build(SACConfig).schedule.period == 1
+    schedule = build(SACConfig, actor_period=3).schedule
+    assert [(schedule.due(), schedule.observe({}))[0] for _ in range(6)] == [False, False, True] * 2
+
+
+def test_a_schedule_of_its_own_has_no_period():
+    assert ModSACConfig(actor_period=1).actor_period == 1
+    message = "`actor_period` must stay 1 with the actor schedule of ModSACConfig, got `2`"
+    with pytest.raises(ValueError, match=f"^{message}; set SACConfig to use it, or actor_period=1"):
+        ModSACConfig(actor_period=2)
+
+
 @CONFIGS
 def test_fixed_temperature_takes_all_or_says_what_it_does_not(config):
     parts = build(config, temperature="fixed", target_entropy=-7.0)
@@ -129,6 +142,7 @@ def test_modsac():
         ("alpha_lr", 0.0),
         ("alpha", 0.0),
         ("num_critics", 0),
+        ("actor_period", 0),
         ("target_members", 3),
         ("target_members", 0),
         ("activation", "swash"),

@@ -1,8 +1,29 @@
-"""Lets the tests here import the cases that several folders share."""
+"""Lets the tests here import the cases that several folders share, and set a run's clock."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from torchrl_elegant.trainers import clock
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+
+class Hand:
+    """Turns the clocks of all runs; without it they stand still."""
+
+    now = 100.0
+
+    def turn(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
+    hand = Hand()
+    monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: hand.now))
+    return hand

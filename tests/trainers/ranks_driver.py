@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from tensordict import TensorDict
 
-from torchrl_elegant.algorithms import ModSACConfig, SACConfig
+from torchrl_elegant.algorithms import ModSACConfig, PPOConfig, SACConfig
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.learner import Learner
@@ -69,7 +69,8 @@ def run_here(folder: Path, **run) -> None:
     """A whole run; what each rank is left with goes to a file."""
     kept = {}
     train_module = sys.modules["torchrl_elegant.trainers.train"]
-    build, loop = train_module.build_learner, train_module.train_off_policy
+    families = sys.modules["torchrl_elegant.trainers.families"]
+    build, loop = train_module.build_learner, families.train_off_policy
 
     def keep_learner(*args):
         kept["learner"], environment = build(*args)
@@ -79,7 +80,7 @@ def run_here(folder: Path, **run) -> None:
         loop(source, buffer, learner, monitor, **kwargs)
         kept.update(frames=source.frames, rows=len(buffer), watches=isinstance(monitor, Monitor))
 
-    train_module.build_learner, train_module.train_off_policy = keep_learner, keep_source
+    train_module.build_learner, families.train_off_policy = keep_learner, keep_source
     config = ModSACConfig(num_cells=(8,), batch_size=16, warmup=40)
     settings = {
         "frames_per_batch": 4,
@@ -99,7 +100,35 @@ def run_here(folder: Path, **run) -> None:
     torch.save(page, folder / f"rank-{rank}.pt")
 
 
+def on_policy(folder: Path) -> None:
+    """A whole run of PPO; what each rank is left with goes to a file."""
+    kept: dict = {"rows": [], "first": []}
+    families = sys.modules["torchrl_elegant.trainers.families"]
+    loop = families.train_on_policy
+
+    def watch(source, learner, monitor, **kwargs):
+        rows = learner.rows
+
+        def keep(rollout):
+            kept["rows"].append(rollout.numel())
+            kept["first"].append(rollout["observation"].flatten()[0].item())
+            return rows(rollout)
+
+        learner.rows = keep
+        loop(source, learner, monitor, **kwargs)
+        kept.update(frames=source.frames, learner=learner.state_dict())
+        kept["watches"] = isinstance(monitor, Monitor)
+
+    families.train_on_policy = watch
+    config = PPOConfig(num_cells=(8,), batch_size=16, epochs=2)
+    settings = {"num_envs": 2, "frames_per_batch": 40, "eval_episodes": 1, "eval_interval": 80}
+    settings |= {"logger": "none", "progress": False, "folder": str(folder / "run")}
+    train(config, POINT, total_frames=108, **settings)
+    torch.save(kept, folder / f"rank-{Ranks().rank}.pt")
+
+
 TASKS = {
+    "on_policy": on_policy,
     "gradients": gradients,
     "train": lambda folder: run_here(folder, total_frames=200),
     "uneven": lambda folder: run_here(folder, total_frames=100, frames_per_batch=16),

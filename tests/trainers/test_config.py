@@ -27,10 +27,8 @@ def test_frozen_and_keyword_only():
 def test_intervals_follow_the_budget():
     config = RunConfig(total_frames=1_000_000, num_envs=8)
     assert (config.eval_interval, config.checkpoint_interval) == (50_000, 100_000)
-    assert config.frames_per_batch == 16
-    # As near to the usual batch as meets the total exactly.
-    assert RunConfig(total_frames=15_000).frames_per_batch == 15
-    assert RunConfig(total_frames=30_000, num_envs=32).frames_per_batch == 32
+    # The algorithm's business, once it is known.
+    assert config.frames_per_batch is None
     assert RunConfig(total_frames=5).eval_interval == 1
     assert RunConfig(eval_interval=7).eval_interval == 7
 

@@ -111,6 +111,21 @@ def test_two_ranks_end_at_the_total(tmp_path):
     assert_same(trained(first), trained(second))
 
 
+def test_two_ranks_learn_one_policy_from_rollouts_of_their_own(tmp_path):
+    complete("on_policy", tmp_path, *TWO)
+    first, second = pages(tmp_path)
+    assert_same(first["learner"], second["learner"])
+    # Of each rollout of 40 frames 20 a rank, in batches of 8; of the last 28 frames 14.
+    assert first["rows"] == second["rows"] == [20, 20, 14]
+    assert first["frames"] == second["frames"] == 108
+    assert first["learner"]["updates"] == (3 + 3 + 2) * 2
+    assert not set(first["first"]) & set(second["first"])
+    assert (first["watches"], second["watches"]) == (True, False)
+    rows = read_metrics(tmp_path / "run" / "metrics.csv")
+    assert [row["frames"] for row in rows] == [80, 108]
+    check_folder(tmp_path / "run")
+
+
 def test_a_reached_return_ends_both_ranks(tmp_path):
     complete("goal", tmp_path, *TWO)
     first, second = pages(tmp_path)

@@ -24,11 +24,9 @@ def env() -> EnvBase:
     return make_env("Pendulum-v1", 8, seed=0)
 
 
-def make_learner(config=SACConfig, *, max_grad_norm=None, period=None, **options):
+def make_learner(config=SACConfig, *, max_grad_norm=None, **options):
     torch.manual_seed(0)
     parts = config(num_cells=(8,), **options).build(env())
-    if period:
-        parts.schedule = EveryUpdate(period=period)
     return Learner(parts, max_grad_norm=max_grad_norm)
 
 
@@ -79,7 +77,7 @@ def test_update_is_the_optimisers_step(batches):
 
 
 def test_actor_waits_for_its_turn(batches):
-    learner, turns = make_learner(period=3), []
+    learner, turns = make_learner(actor_period=3), []
     for batch in batches[:6]:
         before = snapshot(learner)
         metrics = learner.update(batch.clone())
@@ -89,6 +87,51 @@ def test_actor_waits_for_its_turn(batches):
         assert ("log_alpha" in touched) == ("loss_alpha" in metrics)
         turns.append("loss_actor" in metrics)
     assert turns == [False, False, True] * 2
+
+
+def test_no_graph_of_the_actor_before_its_turn(batches, monkeypatch):
+    learner = make_learner(actor_period=3)
+    actor, critic = learner.loss.actor_network, learner.loss.qvalue_network
+    asked = {"actor": 0, "actor with graph": 0, "critics for the actor": 0}
+
+    def spied(owner, name, entries):
+        method = getattr(owner, name)
+
+        def spy(*args, **kwargs):
+            for entry in entries():
+                asked[entry] += 1
+            return method(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, spy)
+
+    spied(
+        actor,
+        "parameters_of",
+        lambda: ("actor", "actor with graph") if torch.is_grad_enabled() else ("actor",),
+    )
+    spied(critic, "frozen_values", lambda: ("critics for the actor",))
+    step, with_gradient = learner.optimizer.step, []
+
+    def watched():
+        with_gradient.append(any(p.grad is not None for p in actor.parameters()))
+        step()
+
+    monkeypatch.setattr(learner.optimizer, "step", watched)
+    counts = []
+    for batch in batches[:3]:
+        learner.update(batch.clone())
+        counts.append(tuple(asked.values()))
+    # Each target asks the actor once, without a graph; only the third update asks for more.
+    assert counts == [(1, 0, 0), (2, 0, 0), (4, 1, 1)]
+    assert with_gradient == [False, False, True]
+
+
+def test_the_period_outlives_the_process(batches):
+    learner, other = make_learner(actor_period=3), make_learner(actor_period=3)
+    for batch in batches[:2]:
+        learner.update(batch.clone())
+    other.load_state_dict(deepcopy(learner.state_dict()))
+    assert "loss_actor" in other.update(batches[2].clone())
 
 
 @pytest.mark.parametrize(
@@ -129,27 +172,29 @@ def test_continues_bit_for_bit(config, batches):
     found = []
     for each in (learner, other):
         torch.set_rng_state(noise)
-        found.append([each.update(batch.clone()).to_dict() for batch in batches[5:10]])
+        found.append([each.update(batch.clone()) for batch in batches[5:10]])
     assert [m.keys() for m in found[0]] == [m.keys() for m in found[1]]
     torch.testing.assert_close(found[0], found[1], atol=0.0, rtol=0.0)
     assert not changed(other, snapshot(learner))
 
 
 def test_gradient_norm_is_held(batches):
-    norms = []
-    for limit in (None, 0.25):
+    norms = {None: [], 0.25: []}
+    for limit, found in norms.items():
         learner = make_learner(max_grad_norm=limit)
         step, optimizer = learner.optimizer.step, learner.optimizer
         params = [p for group in optimizer.param_groups for p in group["params"]]
 
-        def watched(step=step, params=params):
-            norms.append(torch.stack([p.grad.norm() for p in params]).norm().item())
-            return step()
+        def watched(step=step, params=params, found=found):
+            # Some clip before they step and some while they do: afterwards it is done.
+            step()
+            found.append(torch.stack([p.grad.norm() for p in params]).norm().item())
 
         optimizer.step = watched
-        learner.update(batches[0].clone())
-    assert norms[0] > 1.0
-    assert norms[1] == pytest.approx(0.25, rel=1e-4)
+        for batch in batches[:3]:
+            learner.update(batch.clone())
+    assert min(norms[None]) > 1.0
+    assert norms[0.25] == pytest.approx([0.25] * 3, rel=1e-4)
 
 
 def test_observe(batches):

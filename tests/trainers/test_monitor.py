@@ -15,14 +15,11 @@ from torchrl_elegant.envs import make_env
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.evaluation import Evaluation
+from torchrl_elegant.trainers.follower import Follower
 from torchrl_elegant.trainers.learner import DivergedError, Learner
-from torchrl_elegant.trainers.monitor import (
-    Averages,
-    Follower,
-    Monitor,
-    Progress,
-    _next_multiple,
-)
+from torchrl_elegant.trainers.monitor import Monitor, _next_multiple
+from torchrl_elegant.trainers.pace import PACE_COLUMNS
+from torchrl_elegant.trainers.progress import Averages, Progress
 from torchrl_elegant.trainers.signals import StopSignals
 
 
@@ -138,3 +135,86 @@ def test_nothing_is_saved_once_a_number_is_lost(watched, where):
     with pytest.raises(DivergedError, match="`loss_qvalue`" if where == "term" else "`actor_net"):
         monitor.after(source)
     assert saves == []
+
+
+class Timed:
+    """Reporter, evaluator, checkpoints and source, of which each call takes its seconds."""
+
+    def __init__(self, hand):
+        self.hand, self.rows, self.end = hand, [], None
+        self.frames, self.returns = 0, 1.0
+        self.signals = StopSignals()
+
+    def row(self, row):
+        self.rows.append(row)
+        self.hand.turn(10)
+
+    def policy(self, *args):
+        self.hand.turn(100)
+
+    def best_policy(self, *args):
+        self.hand.turn(1_000)
+
+    def evaluate(self):
+        self.hand.turn(1)
+        self.returns -= 1.0
+        return Evaluation(returns=(self.returns,), lengths=(1,))
+
+    def save(self, frames, metadata):
+        self.hand.turn(10_000)
+
+    def finish(self, reason, pace):
+        self.end = pace
+
+    def advance(self, frames):
+        self.hand.turn(100_000)
+
+    def stop_requested(self):
+        return False
+
+    def episodes(self):
+        return []
+
+    def debt(self):
+        return 0.0
+
+    def pause(self):
+        return nullcontext()
+
+
+def test_rows_and_the_end_say_where_the_time_went(hand):
+    parts = Timed(hand)
+    progress = Progress()
+    progress.frames, progress.seconds = 40, 7.0  # a run that goes on
+    learner = Learner(SACConfig(num_cells=(8,)).build(make_env("Pendulum-v1")))
+    learner.updates = 20
+    monitor = Monitor(
+        run=RunConfig(total_frames=100, eval_interval=50, checkpoint_interval=100, logger="none"),
+        learner=learner,
+        progress=progress,
+        reporter=parts,
+        checkpoints=parts,
+        evaluator=parts,
+        signals=parts.signals,
+        ranks=Ranks(),
+    )
+    parts.frames, learner.updates = 50, 25
+    monitor.after(parts)
+    parts.frames, learner.updates = 100, 65
+    monitor.finish(parts)
+    first, second = parts.rows
+    spent = 100_000 + 1  # the bar, the first evaluation
+    assert [first[name] for name in PACE_COLUMNS if first[name]] == pytest.approx(
+        [10 / spent, 5 / spent, 1 / spent, 100_000 / spent]
+    )
+    assert (first["seconds"], second["seconds"]) == (7.0 + spent, 7.0 + spent + 11_110 + 1)
+    # What was written after the first row counts towards the second.
+    spent = 10 + 1_000 + 10_000 + 100 + 1
+    assert [second[name] for name in PACE_COLUMNS if second[name]] == pytest.approx(
+        [50 / spent, 40 / spent, 1 / spent, 11_110 / spent]
+    )
+    assert parts.end == "time: evaluate 0 %, save 18 %, other 82 % | 0 frames/s, 0 updates/s"
+
+
+def test_a_follower_has_a_clock_for_the_loop_to_tell():
+    assert Follower(Progress(), StopSignals(), Ranks()).clock.seconds()["learn"] == 0.0

@@ -15,8 +15,10 @@ from torchrl_elegant.envs import make_env
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.evaluation import Evaluation
 from torchrl_elegant.trainers.folder import RunFolder
+from torchrl_elegant.trainers.pace import PACE_COLUMNS
 from torchrl_elegant.trainers.policy_file import Policy
 from torchrl_elegant.trainers.reporter import COLUMNS, Reporter, make_logger
+from torchrl_elegant.trainers.values import UsageError
 
 module = importlib.import_module("torchrl_elegant.trainers.reporter")
 
@@ -29,6 +31,9 @@ ROW = {
     "return_ci95": math.inf,
     "length_mean": 20.0,
 }
+
+
+PACE = "time: learn 100 % | 20 frames/s, 10 updates/s"
 
 
 @pytest.fixture
@@ -46,6 +51,7 @@ def test_a_row_goes_to_file_picture_and_log(folder, caplog):
     (row,) = folder.metrics.rows()
     assert {name: row[name] for name in ROW} == ROW
     assert math.isnan(row["train_return"])
+    assert math.isnan(row["frames_per_second"])
     assert folder.curve_path.read_bytes().startswith(b"\x89PNG")
     assert "return     -2.00 ± 0.50" in caplog.text
 
@@ -79,7 +85,7 @@ def test_the_bar_is_on_stderr_alone(folder, capsys):
     report.advance(40)
     report.row(ROW)
     report.advance(100)
-    report.finish(None)
+    report.finish(None, PACE)
     streams = capsys.readouterr()
     assert streams.out == ""
     assert "100%" in streams.err
@@ -89,8 +95,9 @@ def test_the_bar_is_on_stderr_alone(folder, capsys):
 def test_the_end_says_why_and_where(folder, caplog):
     report = reporter(folder)
     report.row(ROW)
-    report.finish("a reason")
+    report.finish("a reason", PACE)
     assert "stopped early: a reason" in caplog.text
+    assert PACE in caplog.text
     assert str(folder.path) in caplog.text
     assert "return -2.00\n" in caplog.text  # one episode has no confidence, and no "± inf"
 
@@ -98,7 +105,7 @@ def test_the_end_says_why_and_where(folder, caplog):
 def test_the_end_has_the_confidence_of_several_episodes(folder, caplog):
     report = reporter(folder)
     report.row({**ROW, "return_ci95": 0.25})
-    report.finish(None)
+    report.finish(None, PACE)
     assert "return -2.00 ± 0.25 (95 % confidence of the mean)" in caplog.text
 
 
@@ -150,6 +157,21 @@ def test_the_run_of_mlflow_is_ended(folder, monkeypatch):
     monkeypatch.setattr(module, "make_logger", lambda *args: Fake())
     reporter(folder).close()
     assert ended == [True]
+
+
+def test_a_folder_without_columns_for_the_pace_is_filled_on(tmp_path, monkeypatch):
+    logger = Recorder()
+    monkeypatch.setattr(module, "make_logger", lambda *args: logger)
+    columns = [name for name in COLUMNS if name not in PACE_COLUMNS]
+    old = RunFolder.create(tmp_path / "old", config="a: 1", columns=columns)
+    report = reporter(old)
+    report.row({**ROW, **dict.fromkeys(PACE_COLUMNS, 0.5)})
+    (row,) = old.metrics.rows()
+    assert list(row) == columns
+    assert {name: row[name] for name in ROW} == ROW
+    assert set(PACE_COLUMNS) < logger.told[0][0]  # they still reach the logger
+    with pytest.raises(UsageError, match=r"`row` must hold columns of metrics\.csv.*'lost'"):
+        report.row({**ROW, "lost": 1.0})
 
 
 def test_no_logger_is_no_logger(folder):

@@ -16,8 +16,8 @@ from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.plan import (
     Counters,
-    check_plan,
     free_frames,
+    planned,
     seed_of,
     set_threads,
 )
@@ -77,12 +77,12 @@ def test_wide_networks_keep_the_threads_there_are():
 )
 def test_a_run_without_an_update_is_refused(frames, warmup, rate):
     config = SACConfig(warmup=warmup, updates_per_frame=rate)
-    with pytest.raises(UsageError, match="no update would ever be made"):
-        check_plan(RunConfig(total_frames=frames, logger="none"), config)
+    with pytest.raises(ValueError, match="no update would ever be made"):
+        planned(RunConfig(total_frames=frames, logger="none"), config)
 
 
 def test_a_run_with_a_single_update_is_allowed():
-    check_plan(
+    planned(
         RunConfig(total_frames=110, logger="none"), SACConfig(warmup=100, updates_per_frame=0.1)
     )
 
@@ -103,10 +103,10 @@ def test_a_class_that_is_not_registered_is_refused():
 
     run = RunConfig(total_frames=2_000, logger="none")
     with pytest.raises(UsageError, match=r"got MineConfig; decorate it with @register\('mine'\)"):
-        check_plan(run, MineConfig())
-    check_plan(run, SACConfig())
+        planned(run, MineConfig())
+    planned(run, SACConfig())
     try:
-        check_plan(run, register("mine")(MineConfig)())
+        planned(run, register("mine")(MineConfig)())
     finally:
         del ALGORITHMS["mine"]
 
@@ -171,11 +171,13 @@ def test_evaluation_after_a_resume_has_other_seeds():
     seeds = []
 
     def make(*args, seed, **kwargs):
-        seeds.append(seed)
+        seeds[-1].add(seed)
         return env_factory(run, POINT)(*args, seed=seed, **kwargs)
 
     run = RunConfig(env=POINT)
     learner = Learner(SMALL.build(env_factory(run, POINT)(1)))
     for frames in (0, 0, 60):
+        seeds.append(set())
         build_evaluator(run, make, learner, Counters(frames=frames)).shutdown()
     assert seeds[0] == seeds[1] != seeds[2]
+    assert all(len(one) == 1 for one in seeds)

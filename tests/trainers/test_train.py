@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 import signal
 from copy import deepcopy
 from functools import partial
@@ -21,12 +22,14 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl_elegant.algorithms import ModSACConfig, SACConfig
 from torchrl_elegant.trainers.learner import DivergedError, Learner
 from torchrl_elegant.trainers.metrics_file import read_metrics
+from torchrl_elegant.trainers.pace import PACE_COLUMNS
 from torchrl_elegant.trainers.policy_file import Policy
 from torchrl_elegant.trainers.train import TrainResult, resume, train
 from torchrl_elegant.trainers.values import UsageError
 
 # The package gives this name to the function.
 train_module = importlib.import_module("torchrl_elegant.trainers.train")
+families = importlib.import_module("torchrl_elegant.trainers.families")
 
 SMALL = SACConfig(num_cells=(8,), batch_size=8, warmup=20, buffer_size=1_000)
 POINT = "faults.fault_envs:point"
@@ -54,13 +57,13 @@ def go(tmp_path: Path):
 def learners(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Learner, dict]]:
     """The learner of every run of a test, and its state when the run's loop began."""
     seen: list[tuple[Learner, dict]] = []
-    loop = train_module.train_off_policy
+    loop = families.train_off_policy
 
     def spy(source, buffer, learner, monitor, **kwargs):
         seen.append((learner, deepcopy(learner.state_dict())))
         return loop(source, buffer, learner, monitor, **kwargs)
 
-    monkeypatch.setattr(train_module, "train_off_policy", spy)
+    monkeypatch.setattr(families, "train_off_policy", spy)
     return seen
 
 
@@ -73,8 +76,12 @@ def frames_of(result: TrainResult) -> int:
 
 
 def without_seconds(result: TrainResult) -> list[str]:
-    # As texts, because a column without a value is NaN, which equals nothing.
-    return [str({**row, "seconds": 0.0}) for row in result.history]
+    return [untimed(row) for row in result.history]
+
+
+def untimed(row: dict[str, float]) -> str:
+    # A text, because a column without a value is NaN, which equals nothing.
+    return str({name: row[name] for name in row if name not in ("seconds", *PACE_COLUMNS)})
 
 
 def weights(result: TrainResult) -> torch.Tensor:
@@ -96,7 +103,7 @@ def test_an_id_gives_a_policy_its_history_and_a_folder_with_everything(go):
     assert list(result.folder.rglob("events.out.tfevents*"))
     assert [row["frames"] for row in result.history] == [30, 60]
     assert without_seconds(result) == [
-        str({**row, "seconds": 0.0}) for row in read_metrics(result.folder / "metrics.csv")
+        untimed(row) for row in read_metrics(result.folder / "metrics.csv")
     ]
     observation = torch.tensor([0.1, 0.9, -1.0])
     with set_exploration_type(ExplorationType.DETERMINISTIC), torch.no_grad():
@@ -152,6 +159,54 @@ def test_frames_and_updates_are_counted_exactly(
     last = saved_learner(checkpoints(result.folder)[-1])
     assert (saved_frames(result.folder), last["updates"]) == (frames, updates)
     check_folder(result.folder)
+
+
+SHARES = [name for name in PACE_COLUMNS if name.startswith("share_")]
+
+
+def test_every_row_says_where_the_time_went(go, caplog):
+    result = go(total_frames=90)
+    seconds = 0.0
+    for frames, row in zip((30, 60, 90), result.history, strict=True):
+        assert sum(row[name] for name in SHARES) == pytest.approx(1.0)
+        busy = ("share_collect", "share_sample", "share_learn", "share_evaluate", "share_other")
+        assert min(row[name] for name in busy) > 0
+        assert row["share_wait"] == 0
+        assert row["frames_per_second"] == pytest.approx(30 / (row["seconds"] - seconds), rel=0.05)
+        updates = 10 if frames == 30 else 30
+        ratio = row["updates_per_second"] / row["frames_per_second"]
+        assert ratio == pytest.approx(updates / 30)
+        seconds = row["seconds"]
+    # The picture of the row before.
+    assert [row["share_save"] > 0 for row in result.history] == [False, True, True]
+    (line,) = [text for text in caplog.messages if text.startswith("time: ")]
+    assert re.fullmatch(
+        r"time: collect \d+ %, sample \d+ %, learn \d+ %, evaluate \d+ %, save \d+ %, "
+        r"other \d+ % \| \d+ frames/s, \d+ updates/s",
+        line,
+    )
+
+
+def test_a_learner_beside_workers_waits_and_does_not_collect(go):
+    result = go(total_frames=400, collector="async", num_workers=1, eval_interval=200)
+    for row in result.history:
+        assert row["share_collect"] == 0
+        assert row["share_wait"] > 0
+        assert sum(row[name] for name in SHARES) == pytest.approx(1.0)
+
+
+def test_a_run_whose_metrics_have_no_pace_goes_on(go):
+    first = go()
+    path = first.folder / "metrics.csv"
+    kept = [name for name in first.history[0] if name not in PACE_COLUMNS]
+    lines = [",".join(kept)] + [
+        ",".join("" if row[k] != row[k] else repr(row[k]) for k in kept) for row in first.history
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    second = resume(first.folder, total_frames=120)
+    assert [row["frames"] for row in second.history] == [30, 60, 90, 120]
+    assert list(second.history[-1]) == kept
+    assert second.history[-1]["updates"] == 100
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 37])
@@ -240,9 +295,11 @@ def test_a_run_whose_buffer_was_not_kept_fills_it_before_it_learns(go):
 
 def test_a_run_saved_before_its_first_update_fills_the_buffer_too(go):
     config = SACConfig(num_cells=(8,), batch_size=8, warmup=60)
-    first = go(config, total_frames=61, save_buffer=False, checkpoint_interval=60)
-    for path in checkpoints(first.folder)[1:]:
-        (path / "digests.json").unlink()
+    first = go(config, total_frames=61, save_buffer=False, checkpoint_interval=60, keep_last=9)
+    # Whatever the evaluations were, the run is to go on from the last frame before its updates.
+    for path in checkpoints(first.folder):
+        if f"-{60:012d}-" not in path.name:
+            (path / "digests.json").unlink()
     second = resume(first.folder, total_frames=140, eval_interval=10)
     updates = {row["frames"]: row["updates"] for row in second.history}
     assert updates[120] == 0

@@ -1,8 +1,11 @@
 """Algorithms: one file each, a configuration and how it builds its learner's parts."""
 
-from torchrl_elegant.algorithms.base import AlgorithmConfig, OffPolicyConfig
+from torchrl_elegant.algorithms.base import AlgorithmConfig
 from torchrl_elegant.algorithms.base import Parts as Parts
 from torchrl_elegant.algorithms.modsac import ModSACConfig
+from torchrl_elegant.algorithms.off_policy import OffPolicyConfig
+from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
+from torchrl_elegant.algorithms.ppo import PPOConfig
 from torchrl_elegant.algorithms.registry import ALGORITHMS, register
 from torchrl_elegant.algorithms.sac import SACConfig
 from torchrl_elegant.algorithms.schedule import ActorSchedule, CriticTrust, EveryUpdate
@@ -15,6 +18,8 @@ __all__ = [
     "EveryUpdate",
     "ModSACConfig",
     "OffPolicyConfig",
+    "OnPolicyConfig",
+    "PPOConfig",
     "Parts",
     "SACConfig",
     "register",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from types import UnionType
@@ -14,7 +13,8 @@ from torchrl.envs import EnvBase
 from torchrl.objectives import LossModule
 from torchrl.objectives.utils import TargetNetUpdater
 
-from torchrl_elegant.algorithms.schedule import ActorSchedule
+from torchrl_elegant.algorithms.schedule import ActorSchedule, EveryUpdate
+from torchrl_elegant.modules import ACTIVATIONS
 
 
 def option(default: Any, help: str) -> Any:
@@ -37,8 +37,8 @@ class Parts:
     policy: TensorDictModuleBase
     loss: LossModule
     optimizer: torch.optim.Optimizer
-    target_updater: TargetNetUpdater
-    schedule: ActorSchedule
+    target_updater: TargetNetUpdater | None = None
+    schedule: ActorSchedule = field(default_factory=EveryUpdate)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,49 +46,40 @@ class AlgorithmConfig(ABC):
     """Hyper-parameters of one algorithm, and how they become networks, loss and optimiser."""
 
     name: ClassVar[str]
+    # Every family has these, each with defaults of its own.
+    gamma: float
+    num_cells: tuple[int, ...]
+    activation: str
+    max_grad_norm: float | None
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check(0.0 <= self.gamma <= 1.0, "gamma", "lie in [0, 1]", self.gamma)
+        check(self.batch_size >= 1, "batch_size", "be at least 1", self.batch_size)
+        norm = self.max_grad_norm
+        check(norm is None or norm > 0, "max_grad_norm", "be positive or none", norm)
+        sound = len(self.num_cells) > 0 and min(self.num_cells) > 0
+        check(sound, "num_cells", "hold positive sizes", self.num_cells)
+        known = self.activation in ACTIVATIONS
+        check(known, "activation", f"be one of {', '.join(ACTIVATIONS)}", self.activation)
 
     @abstractmethod
     def build(self, env: EnvBase) -> Parts:
         """Networks, loss, optimiser and rules that fit ``env``, on its device."""
 
+    @abstractmethod
+    def frames_per_batch(self, *, total_frames: int, num_envs: int) -> int:
+        """Frames between two rounds of updates where the run does not say: whole steps of all
+        environments."""
 
-@dataclass(frozen=True, kw_only=True)
-class OffPolicyConfig(AlgorithmConfig):
-    """What all algorithms share that learn from a replay buffer."""
+    @abstractmethod
+    def check_budget(self, *, total_frames: int, frames_per_batch: int) -> None:
+        """Refuse a run in which nothing would be learnt."""
 
-    gamma: float = option(0.99, "discount factor")
-    tau: float = option(0.005, "how far the target networks move at each update")
-    batch_size: int = option(256, "transitions per update")
-    buffer_size: int = option(1_000_000, "transitions the replay buffer holds")
-    warmup: int = option(1_000, "frames of random actions before learning starts")
-    updates_per_frame: float = option(1.0, "updates of the critics per collected frame")
-    num_cells: tuple[int, ...] = option((256, 256), "sizes of the hidden layers of all networks")
-    activation: str = option("relu", "activation of the hidden layers: relu, tanh, silu, elu, ...")
-    max_grad_norm: float | None = option(None, "largest norm of the gradient; none: no clipping")
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        check(0.0 <= self.gamma <= 1.0, "gamma", "lie in [0, 1]", self.gamma)
-        check(0.0 < self.tau <= 1.0, "tau", "lie in (0, 1]", self.tau)
-        for name in ("batch_size", "buffer_size"):
-            check(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
-        check(self.warmup >= 0, "warmup", "be 0 or more", self.warmup)
-        rate = self.updates_per_frame
-        check(0 < rate < math.inf, "updates_per_frame", "be positive and finite", rate)
-        check(
-            self.batch_size <= self.buffer_size,
-            "batch_size",
-            f"be at most buffer_size ({self.buffer_size})",
-            self.batch_size,
-        )
-        norm = self.max_grad_norm
-        check(norm is None or norm > 0, "max_grad_norm", "be positive or none", norm)
-        check(
-            len(self.num_cells) > 0 and min(self.num_cells) > 0,
-            "num_cells",
-            "hold positive sizes",
-            self.num_cells,
-        )
+    @abstractmethod
+    def share(self, ranks: int) -> AlgorithmConfig:
+        """The part of one of several ranks, so that all together do what one would alone."""
 
 
 def check(condition: bool, name: str, must: str, value: Any, way_out: str = "") -> None:

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrl_elegant.algorithms.clipping import clip_gradients, norm_of
+from torchrl_elegant.algorithms.kernel import Settings, fused_step
+
 _SETTINGS = ("lr", "weight_decay", "eps", "maximize")
 _STATE = ("exp_avg", "exp_avg_sq", "step")
 
@@ -19,6 +22,9 @@ class LeanAdam(torch.optim.Adam):
     64 hidden units the gathering is a tenth of a whole SAC update. A group in which some parameters
     have no gradient is left to PyTorch's own step; one in which none has is passed over.
 
+    With ``max_grad_norm`` the gradients of all groups together are clipped, by the kernel as it
+    reads them; clipping beforehand would write all of them once more.
+
     >>> import torch
     >>> weight = torch.nn.Parameter(torch.ones(1))
     >>> optimizer = LeanAdam([weight], lr=0.1)
@@ -28,8 +34,12 @@ class LeanAdam(torch.optim.Adam):
     0.9
     """
 
-    def __init__(self, params: Any, lr: float = 1e-3, **adam: Any) -> None:
+    def __init__(
+        self, params: Any, lr: float = 1e-3, *, max_grad_norm: float | None = None, **adam: Any
+    ) -> None:
         super().__init__(params, lr=lr, fused=True, **adam)
+        # The one place that PyTorch keeps in copies and pickles.
+        self.defaults["max_grad_norm"] = max_grad_norm
         # A gradient scaler has to unscale itself: the lean step does not know its scale.
         self._step_supports_amp_scaling = False
         self._lists: dict[int, tuple[list[Tensor], ...]] = {}
@@ -37,15 +47,21 @@ class LeanAdam(torch.optim.Adam):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> Any:
+        loss = None
         if closure is not None:
-            return super().step(closure)
+            with torch.enable_grad():
+                loss = closure()
         plan = [(group, self._gradients(group["params"])) for group in self.param_groups]
         if not all(self._is_ready(index, *part) for index, part in enumerate(plan)):
             # PyTorch's own step creates what is missing and copes with holes.
             self._lists.clear()
-            return super().step()
+            if self.max_grad_norm is not None:
+                clip_gradients([grad for _, grads in plan for grad in grads], self.max_grad_norm)
+            super().step()
+            return loss
+        scale = self._scale([grad for _, grads in plan for grad in grads])
         # Groups with the same settings, such as all networks at one rate, take one kernel.
-        merged: dict[tuple[Any, ...], tuple[list[Tensor], ...]] = {}
+        merged: dict[Settings, tuple[list[Tensor], ...]] = {}
         for index, (group, grads) in enumerate(plan):
             if grads:
                 settings = (tuple(group["betas"]), *(group[name] for name in _SETTINGS))
@@ -53,8 +69,23 @@ class LeanAdam(torch.optim.Adam):
                 for whole, part in zip(lists, (grads, *self._gather(index, group)), strict=True):
                     whole += part
         for settings, lists in merged.items():
-            self._step_lists(settings, *lists)
-        return None
+            fused_step(settings, scale, self._one, *lists)
+        return loss
+
+    @property
+    def max_grad_norm(self) -> float | None:
+        """Largest norm of all gradients together; None for any."""
+        return self.defaults["max_grad_norm"]
+
+    @max_grad_norm.setter
+    def max_grad_norm(self, norm: float | None) -> None:
+        self.defaults["max_grad_norm"] = norm
+
+    def _scale(self, grads: list[Tensor]) -> Tensor | None:
+        if self.max_grad_norm is None or not grads:
+            return None
+        # The kernel divides by it.
+        return (norm_of(grads) + 1e-6).div_(self.max_grad_norm).clamp_(min=1.0)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         if not set_to_none:
@@ -99,34 +130,3 @@ class LeanAdam(torch.optim.Adam):
             moments = ([state[name] for state in states] for name in _STATE)
             lists = self._lists[index] = (list(group["params"]), *moments)
         return lists
-
-    def _step_lists(
-        self,
-        settings: tuple[Any, ...],
-        grads: list[Tensor],
-        params: list[Tensor],
-        exp_avg: list[Tensor],
-        exp_avg_sq: list[Tensor],
-        steps: list[Tensor],
-    ) -> None:
-        if steps[0].is_cpu:
-            # A Python number would be wrapped into a tensor once per step count.
-            torch._foreach_add_(steps, self._one, alpha=1.0)
-        else:
-            torch._foreach_add_(steps, 1)
-        betas, lr, weight_decay, eps, maximize = settings
-        torch._fused_adam_(
-            params,
-            grads,
-            exp_avg,
-            exp_avg_sq,
-            [],
-            steps,
-            amsgrad=False,
-            lr=lr,
-            beta1=betas[0],
-            beta2=betas[1],
-            weight_decay=weight_decay,
-            eps=eps,
-            maximize=maximize,
-        )

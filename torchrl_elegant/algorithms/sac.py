@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.algorithms.base import OffPolicyConfig, Parts, check, check_unused, option
+from torchrl_elegant.algorithms.base import Parts, check, check_unused, option
+from torchrl_elegant.algorithms.off_policy import OffPolicyConfig
 from torchrl_elegant.algorithms.optimiser import LeanAdam
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.algorithms.schedule import ActorSchedule, EveryUpdate
 from torchrl_elegant.modules import (
-    ACTIVATIONS,
     EnsembleCritic,
     FixedTemperature,
     LearnedTemperature,
@@ -43,6 +43,7 @@ class SACConfig(OffPolicyConfig):
         None, "critics drawn anew for each target's minimum; none: all"
     )
     actor_value: Literal["min", "mean"] = option("min", "what of the ensemble the actor raises")
+    actor_period: int = option(1, "updates of the critics per update of actor and temperature")
     temperature: Literal["learned", "fixed"] = option("learned", "is alpha learnt or kept")
     alpha: float = option(1.0, "temperature at the start, or for good when fixed")
     target_entropy: float | None = option(
@@ -57,18 +58,17 @@ class SACConfig(OffPolicyConfig):
         if self.temperature == "fixed":
             check_unused(self, "alpha_lr", mode="temperature=fixed", other="temperature=learned")
         check(self.num_critics >= 1, "num_critics", "be at least 1", self.num_critics)
+        check(self.actor_period >= 1, "actor_period", "be at least 1", self.actor_period)
+        if type(self).build_schedule is not SACConfig.build_schedule:
+            # Whoever decides by a rule of its own when the actor learns does not ask the period.
+            mode = f"the actor schedule of {type(self).__name__}"
+            check_unused(self, "actor_period", mode=mode, other="SACConfig")
         members = self.target_members
         check(
             members is None or 1 <= members <= self.num_critics,
             "target_members",
             f"lie between 1 and num_critics ({self.num_critics})",
             members,
-        )
-        check(
-            self.activation in ACTIVATIONS,
-            "activation",
-            f"be one of {', '.join(ACTIVATIONS)}",
-            self.activation,
         )
 
     def build(self, env: EnvBase) -> Parts:
@@ -101,7 +101,7 @@ class SACConfig(OffPolicyConfig):
 
     def build_schedule(self) -> ActorSchedule:
         """The rule that decides when the actor is updated."""
-        return EveryUpdate()
+        return EveryUpdate(period=self.actor_period)
 
     def build_temperature(self) -> Temperature:
         """The temperature as an object."""

@@ -17,17 +17,15 @@ __all__ = ["RunConfig"]
 
 _EVALUATIONS = 20
 _CHECKPOINTS = 10
-# Handing over sixteen frames at once costs little more than one, and no policy ages in sixteen.
-_FRAMES = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Environment, budget, evaluation, checkpoints and output of one training run.
 
-    Intervals and batches left at None are filled in at construction, so that a built
-    configuration holds numbers only. Whether a device or a logger is present on this machine is
-    asked when it is needed (`torch_device`, `logger_name`), not here: the configuration of a run
+    Intervals left at None are filled in at construction, `frames_per_batch` when the run starts,
+    because its default is the algorithm's. Whether a device or a logger is present on this machine
+    is asked when it is needed (`torch_device`, `logger_name`), not here: the configuration of a run
     trained on a GPU is readable on a laptop.
 
     >>> RunConfig(total_frames=100_000, num_envs=4).eval_interval
@@ -53,7 +51,7 @@ class RunConfig:
     num_workers: int = option(2, "collecting processes when collector=async")
     frames_per_batch: int | None = option(
         None,
-        f"frames between two rounds of updates; none: up to {_FRAMES}, dividing total_frames",
+        "frames between two rounds of updates; none: as the algorithm needs",
     )
     push_interval: int = option(10, "updates between two weight pushes when collector=async")
     eval_interval: int | None = option(
@@ -152,20 +150,12 @@ class RunConfig:
 
     def _fill_in(self) -> None:
         filled = {
-            "frames_per_batch": self._default_batch(),
             "eval_interval": max(1, self.total_frames // _EVALUATIONS),
             "checkpoint_interval": max(1, self.total_frames // _CHECKPOINTS),
         }
         for name, value in filled.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-
-    def _default_batch(self) -> int:
-        """The most steps up to the usual batch after which `total_frames` is met exactly."""
-        most = max(1, _FRAMES // self.num_envs)
-        total, envs = self.total_frames, self.num_envs
-        fitting = [steps for steps in range(1, most + 1) if total % (steps * envs) == 0]
-        return envs * max(fitting, default=most)
 
     def _check_batches(self) -> None:
         frames, envs = self.frames_per_batch or self.num_envs, self.num_envs

@@ -16,13 +16,14 @@ from matplotlib.ticker import EngFormatter
 
 from torchrl_elegant.trainers.atomic import write_file
 from torchrl_elegant.trainers.metrics_file import read_metrics
+from torchrl_elegant.trainers.pace import PACE_COLUMNS
 
 __all__ = ["draw_curve"]
 
 _RETURN, _TRAIN, _LENGTH = "#0b5394", "#9a9a9a", "#38761d"
 _LOSSES = ("#cc4125", "#674ea7", "#b45f06", "#0b5394", "#38761d", "#741b47")
 _SHOWN_ABOVE = ("return_mean", "return_std", "return_ci95", "length_mean", "train_return")
-_NOT_LOSSES = frozenset(("frames", "updates", "seconds", *_SHOWN_ABOVE))
+_NOT_LOSSES = frozenset(("frames", "updates", "seconds", *PACE_COLUMNS, *_SHOWN_ABOVE))
 
 
 def draw_curve(folder: str | Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from torchrl.envs import EnvBase
 from torchrl_elegant.envs import make_env, sub_seeds
 from torchrl_elegant.envs.registry import find_factory
 from torchrl_elegant.trainers.config import RunConfig
-from torchrl_elegant.trainers.evaluation import Evaluation, PolicyEvaluator
+from torchrl_elegant.trainers.evaluation import Evaluation, PolicyEvaluator, evaluation_env
 from torchrl_elegant.trainers.policy_file import Policy
 from torchrl_elegant.trainers.train import stored_run
 from torchrl_elegant.trainers.values import UsageError
@@ -41,7 +42,8 @@ def evaluate_run(
     loaded = Policy.load(path)
     # First, because what cannot be filmed should not cost an evaluation to find out.
     film = write_film(folder / "video.gif", run, loaded, seed=seed) if video else None
-    evaluator = PolicyEvaluator(_environment(run, seed), loaded.actor, episodes=episodes)
+    env = evaluation_env(partial(_environment, run, seed), episodes)
+    evaluator = PolicyEvaluator(env, loaded.actor, episodes=episodes)
     try:
         result = evaluator.evaluate()
     finally:
@@ -77,9 +79,9 @@ def write_film(path: Path, run: RunConfig, policy: Policy, *, seed: int) -> Path
     return path
 
 
-def _environment(run: RunConfig, seed: int) -> EnvBase:
+def _environment(run: RunConfig, seed: int, num_envs: int) -> EnvBase:
     try:
-        return make_env(run.env, 1, seed=seed, env_kwargs=run.env_kwargs)
+        return make_env(run.env, num_envs, seed=seed, env_kwargs=run.env_kwargs)
     except (ValueError, TypeError, ImportError) as error:
         raise UsageError(str(error)) from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,11 @@ from torchrl.collectors import Evaluator
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.collectors import SyncCollector
+from torchrl_elegant.envs import GymnasiumEnv
+from torchrl_elegant.trainers.play import play
+
+# Environments that share one call of the policy: more save little, and each costs its memory.
+_TOGETHER = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,26 +57,41 @@ class Evaluation:
         return sum(self.lengths) / len(self.lengths)
 
 
-class PolicyEvaluator:
-    """TorchRL's ``Evaluator`` over one environment at a time, so that every episode counts once.
+def evaluation_env(make: Callable[[int], EnvBase], episodes: int) -> EnvBase:
+    """Environments to play ``episodes`` in: as many as are stepped together, or one."""
+    env = make(1)
+    together = min(episodes, _TOGETHER)
+    if together == 1 or not isinstance(env, GymnasiumEnv):
+        return env
+    env.close()
+    return make(together)
 
-    Episodes that run side by side are not a fair sample: the short ones finish first. One
-    environment played to the end of each episode is, and no step of an older policy is left over
-    from the evaluation before.
+
+class PolicyEvaluator:
+    """Plays whole episodes with a policy's best actions; every episode counts once.
+
+    Over a ``GymnasiumEnv`` several simulators are stepped together (``play``). Any other
+    environment is played by TorchRL's ``Evaluator``, one episode after another: of episodes that
+    run side by side the short ones finish first and count too often.
 
     Args:
-        env: an environment of batch size 1 with its own seed, used for nothing else.
+        env: an environment with its own seed, used for nothing else; of batch size 1 unless it is
+            a ``GymnasiumEnv``.
         policy: evaluated in deterministic mode; the object itself, so that its present weights
             count.
         episodes: how many.
     """
 
     def __init__(self, env: EnvBase, policy: TensorDictModuleBase, *, episodes: int) -> None:
+        self._env, self._policy, self._episodes = env, policy, episodes
+        on_gpu = env.device is not None and env.device.type == "cuda"
+        self._gpus = [env.device] if on_gpu else []
+        self._evaluator: Evaluator | None = None
+        if isinstance(env, GymnasiumEnv):
+            return
         if env.batch_size.numel() != 1:
             raise ValueError(f"`env` must be a single environment, got {env.batch_size.numel()}")
         self._result: Evaluation | None = None
-        on_gpu = env.device is not None and env.device.type == "cuda"
-        self._gpus = [env.device] if on_gpu else []
         self._evaluator = Evaluator(
             env,
             policy,
@@ -85,13 +105,20 @@ class PolicyEvaluator:
     def evaluate(self) -> Evaluation:
         """Play the episodes; the random streams of training are left where they were."""
         with torch.random.fork_rng(devices=self._gpus):
+            if isinstance(self._env, GymnasiumEnv):
+                returns, lengths = zip(*play(self._env, self._policy, self._episodes), strict=True)
+                return Evaluation(returns=returns, lengths=lengths)
+            assert self._evaluator is not None
             self._evaluator.evaluate()
         assert self._result is not None
         return self._result
 
     def shutdown(self) -> None:
         """Close the environment; may be called twice."""
-        self._evaluator.shutdown()
+        if self._evaluator is not None:
+            self._evaluator.shutdown()
+        elif not self._env.is_closed:
+            self._env.close()
 
     def _take(self, episodes: TensorDictBase) -> dict[str, float]:
         ended = episodes.get("next")[episodes.get(("next", "done")).squeeze(-1)]

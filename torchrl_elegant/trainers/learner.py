@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
-from tensordict import TensorDict, TensorDictBase
-from torch import Tensor, nn
+from tensordict import TensorDictBase
+from torch import Tensor
 
 from torchrl_elegant.algorithms import Parts
+from torchrl_elegant.algorithms.clipping import clip_gradients
+from torchrl_elegant.algorithms.optimiser import LeanAdam
 from torchrl_elegant.trainers.distributed import Ranks
 
 
@@ -54,11 +56,14 @@ class Learner:
         self.target_updater = parts.target_updater
         self.schedule = parts.schedule
         self.max_grad_norm = max_grad_norm
+        if isinstance(self.optimizer, LeanAdam):
+            # It clips while it steps.
+            self.optimizer.max_grad_norm, self.max_grad_norm = max_grad_norm, None
         self.ranks = ranks
         self.updates = 0
         self._params = [p for group in self.optimizer.param_groups for p in group["params"]]
 
-    def update(self, batch: TensorDictBase, call: LossCall | None = None) -> TensorDict:
+    def update(self, batch: TensorDictBase, call: LossCall | None = None) -> dict[str, Tensor]:
         """Learn from one batch; ``call`` stands in for the loss where a trainer wraps it."""
         terms = self._terms(batch, call or self._call)
         losses = [value for name, value in terms.items() if name.startswith("loss_")]
@@ -69,13 +74,19 @@ class Learner:
         if self.ranks is not None:
             self._average_over(self.ranks, terms)
         if self.max_grad_norm is not None:
-            nn.utils.clip_grad_norm_(self._params, self.max_grad_norm)
+            clip_gradients([p.grad for p in self._params if p.grad is not None], self.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.target_updater.step()
+        if self.target_updater is not None:
+            self.target_updater.step()
         self.schedule.observe(terms)
         self.updates += 1
-        return TensorDict({name: value.detach() for name, value in terms.items()}, batch_size=[])
+        return {name: value.detach() for name, value in terms.items()}
+
+    @property
+    def metric_names(self) -> list[str]:
+        """Names of all that updates report."""
+        return [str(name) for name in self.loss.out_keys]
 
     @property
     def observes(self) -> bool:
@@ -111,7 +122,7 @@ class Learner:
         return {
             "loss": self.loss.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "target_updater": self.target_updater.state_dict(),
+            "target_updater": self.target_updater and self.target_updater.state_dict(),
             "schedule": self.schedule.state_dict(),
             "updates": self.updates,
         }
@@ -119,7 +130,8 @@ class Learner:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         self.loss.load_state_dict(state_dict["loss"])
         self.optimizer.load_state_dict(state_dict["optimizer"])
-        self.target_updater.load_state_dict(state_dict["target_updater"])
+        if self.target_updater is not None:
+            self.target_updater.load_state_dict(state_dict["target_updater"])
         self.schedule.load_state_dict(state_dict["schedule"])
         self.updates = state_dict["updates"]
 

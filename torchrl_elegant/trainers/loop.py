@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from tensordict import TensorDictBase
 from torchrl.data import ReplayBuffer
 
+from torchrl_elegant.trainers.follower import Follower
 from torchrl_elegant.trainers.learner import Learner
-from torchrl_elegant.trainers.monitor import Follower, Monitor
+from torchrl_elegant.trainers.monitor import Monitor
 from torchrl_elegant.trainers.sources import Source
+
+# What the rows of one draw may take: above it the batches of a round are drawn in several goes.
+_BYTES = 1 << 26
 
 
 def train_off_policy(
@@ -21,9 +25,11 @@ def train_off_policy(
     batch_size: int,
 ) -> None:
     """Run until all frames are collected and learnt from, or the monitor says stop."""
-    for due in source:  # env -> collector -> replay buffer
-        for batch in draw(buffer, batch_size, due):  # replay buffer -> batches
-            metrics = learner.update(batch)  # loss -> optimiser -> target nets
+    clock = monitor.clock
+    for due in clock.over(source, source.activity):  # env -> collector -> replay buffer
+        for batch in clock.over(draw(buffer, batch_size, due), "sample"):  # buffer -> batches
+            with clock.during("learn"):
+                metrics = learner.update(batch)  # loss -> optimiser -> target nets
             monitor.note(metrics)
         source.push(due)  # policy weights
         if not monitor.after(source):  # evaluator, metrics, checkpoints
@@ -32,7 +38,7 @@ def train_off_policy(
 
 
 def draw(buffer: ReplayBuffer, batch_size: int, count: int) -> Iterator[TensorDictBase]:
-    """``count`` batches, whose rows are drawn in one go.
+    """``count`` batches, whose rows are drawn in one go, or in several where rows are large.
 
     >>> import torch
     >>> from tensordict import TensorDict
@@ -45,4 +51,7 @@ def draw(buffer: ReplayBuffer, batch_size: int, count: int) -> Iterator[TensorDi
     if count == 1:
         yield buffer.sample(batch_size)
     elif count:
-        yield from buffer.sample(count * batch_size).split(batch_size)
+        most = max(1, _BYTES // (batch_size * buffer[:1].bytes()))
+        for start in range(0, count, most):
+            batches = min(most, count - start)
+            yield from buffer.sample(batches * batch_size).split(batch_size)

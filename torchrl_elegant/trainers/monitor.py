@@ -11,35 +11,22 @@ from tensordict import TensorDictBase
 from torchrl._utils import logger as torchrl_logger
 
 from torchrl_elegant.trainers.checkpoint import CheckpointError, Checkpoints
+from torchrl_elegant.trainers.clock import Clock
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.evaluation import Evaluation, PolicyEvaluator
+from torchrl_elegant.trainers.follower import Follower
 from torchrl_elegant.trainers.learner import DivergedError, Learner
+from torchrl_elegant.trainers.pace import Pace
 from torchrl_elegant.trainers.progress import Averages, Progress
 from torchrl_elegant.trainers.reporter import Reporter
 from torchrl_elegant.trainers.signals import StopSignals
 from torchrl_elegant.trainers.sources import Source
 
+__all__ = ["Follower", "Monitor"]
+
 # How often, in seconds, the run folder is looked at for a `stop` file.
 _STOP_FILE_INTERVAL = 0.5
-
-
-class Follower:
-    """What ranks beside the first have for a monitor: they stop when it does."""
-
-    def __init__(self, progress: Progress, signals: StopSignals, ranks: Ranks) -> None:
-        self.progress, self.signals, self.ranks = progress, signals, ranks
-
-    def note(self, metrics: TensorDictBase) -> None:
-        """Leave the metrics to the first rank."""
-
-    def after(self, source: Source) -> bool:
-        """Whether all ranks go on."""
-        self.progress.frames = source.frames
-        return self.ranks.agree(not self.signals.requested)
-
-    def finish(self, source: Source) -> None:
-        """Leave the end to the first rank."""
 
 
 class Monitor:
@@ -54,6 +41,9 @@ class Monitor:
         evaluator: plays evaluation episodes.
         signals: asks for a stop from outside.
         ranks: the first rank has the monitor, all the others a ``Follower``.
+
+    A loop tells ``clock`` what it does, as ``train_off_policy`` shows; evaluations, and whatever is
+    written, the monitor tells it itself.
     """
 
     def __init__(
@@ -73,7 +63,9 @@ class Monitor:
         self.evaluator, self.signals, self.ranks = evaluator, signals, ranks
         self.stop_reason: str | None = None
         self._averages = Averages()
-        self._clock = time.monotonic() - progress.seconds
+        self.clock = Clock()
+        self._pace = Pace(self.clock, frames=progress.frames, updates=learner.updates)
+        self._seconds_before = progress.seconds
         self._next_look = 0.0
         self._next_evaluation = _next_multiple(progress.frames, run.eval_interval)
         self._next_checkpoint = _next_multiple(progress.frames, run.checkpoint_interval)
@@ -105,21 +97,24 @@ class Monitor:
         if not self.signals.requested and self.progress.evaluated_at != source.frames:
             self._evaluate(source)
         self._save(source)
-        self.reporter.finish(self.stop_reason)
+        pace = self._pace.summary(frames=source.frames, updates=self.learner.updates)
+        self.reporter.finish(self.stop_reason, pace)
 
     def _evaluate(self, source: Source) -> None:
         self._require_sound()
         averages = self._averages.take()
-        evaluation = self.evaluator.evaluate()
+        with self.clock.during("evaluate"):
+            evaluation = self.evaluator.evaluate()
         progress = self.progress
         # Not the source's own count: workers collect on while the policy is evaluated.
         frames = progress.evaluated_at = progress.frames
-        progress.seconds = time.monotonic() - self._clock
-        with _despite_full_disk():
-            self.reporter.row(self._row(source, evaluation, averages))
+        progress.seconds = self._seconds_before + self._pace.seconds
+        row = self._row(source, evaluation, averages)
+        with self.clock.during("save"), _despite_full_disk():
+            self.reporter.row(row)
         if evaluation.return_mean > progress.best_return:
             progress.best_return = evaluation.return_mean
-            with _despite_full_disk():
+            with self.clock.during("save"), _despite_full_disk():
                 self.reporter.best_policy(self.learner.policy, frames, evaluation)
             self._save(source, evaluation)
         target = self.run.target_return
@@ -153,6 +148,7 @@ class Monitor:
             "return_ci95": evaluation.return_ci95,
             "length_mean": evaluation.length_mean,
             **trained,
+            **self._pace.row(frames=self.progress.frames, updates=self.learner.updates),
             **averages,
         }
 
@@ -163,9 +159,9 @@ class Monitor:
         if saved and evaluation is None:
             return
         self._require_sound()
-        progress.seconds = time.monotonic() - self._clock
+        progress.seconds = self._seconds_before + self._pace.seconds
         metadata = {} if evaluation is None else {"return_mean": evaluation.return_mean}
-        with _despite_full_disk():
+        with self.clock.during("save"), _despite_full_disk():
             with source.pause():
                 progress.frames, progress.debt = source.frames, source.debt()
                 self.checkpoints.save(progress.frames, metadata)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from torchrl_elegant.algorithms import ALGORITHMS, OffPolicyConfig
+from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig, OffPolicyConfig
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.values import UsageError
@@ -46,7 +46,7 @@ def seed_learner(run: RunConfig, rank: int, frames: int = 0) -> None:
     np.random.seed(seed_of(run, LEARN, rank, 1, frames))  # noqa: NPY002
 
 
-def set_threads(run: RunConfig, config: OffPolicyConfig) -> None:
+def set_threads(run: RunConfig, config: AlgorithmConfig) -> None:
     """Give PyTorch the configured threads, or one for narrow networks."""
     threads = run.threads
     if threads == 0:
@@ -72,8 +72,14 @@ def free_frames(config: OffPolicyConfig, counters: Counters) -> float:
     return max(start, config.warmup) - counters.updates / config.updates_per_frame
 
 
-def check_plan(run: RunConfig, config: OffPolicyConfig) -> None:
-    """Refuse, before anything is made, what the two configurations cannot do together."""
+def planned(run: RunConfig, config: AlgorithmConfig) -> RunConfig:
+    """``run`` with the batches that the algorithm needs; refuses, before anything is made, what the
+    two configurations cannot do together.
+
+    >>> from torchrl_elegant.algorithms import PPOConfig
+    >>> planned(RunConfig(num_envs=4), PPOConfig()).frames_per_batch
+    2048
+    """
     run.logger_name()
     kind = type(config)
     if ALGORITHMS.get(getattr(config, "name", "")) is not kind:
@@ -82,17 +88,20 @@ def check_plan(run: RunConfig, config: OffPolicyConfig) -> None:
             f"@register({kind.__name__.removesuffix('Config').lower()!r}), so that its runs can "
             "be stored and go on"
         )
-    updates = config.updates_per_frame * (run.total_frames - config.warmup)
-    if updates + 1e-6 < 1:
+    frames = run.frames_per_batch or config.frames_per_batch(
+        total_frames=run.total_frames, num_envs=run.num_envs
+    )
+    config.check_budget(total_frames=run.total_frames, frames_per_batch=frames)
+    if run.collector == "async" and not isinstance(config, OffPolicyConfig):
         raise UsageError(
-            f"`total_frames` must leave frames to learn from, got {run.total_frames} with warmup="
-            f"{config.warmup} and updates_per_frame={config.updates_per_frame:g}, so that no "
-            "update would ever be made; raise total_frames or lower warmup"
+            f"`collector` must be sync with {config.name}, got {run.collector!r}; it learns only "
+            "from what its present policy has collected"
         )
+    return replace(run, frames_per_batch=frames)
 
 
-def per_rank(run: RunConfig, config: OffPolicyConfig, ranks: Ranks) -> OffPolicyConfig:
-    """The share of one rank in batch and buffer, so that all ranks together do what one would."""
+def per_rank(run: RunConfig, config: AlgorithmConfig, ranks: Ranks) -> AlgorithmConfig:
+    """The share of one rank, so that all ranks together do what one would."""
     if ranks.count == 1:
         return config
     if run.collector == "async":
@@ -104,8 +113,4 @@ def per_rank(run: RunConfig, config: OffPolicyConfig, ranks: Ranks) -> OffPolicy
         raise UsageError(
             f"`batch_size` must be a multiple of the {ranks.count} ranks, got {config.batch_size}"
         )
-    return replace(
-        config,
-        batch_size=config.batch_size // ranks.count,
-        buffer_size=-(-config.buffer_size // ranks.count),
-    )
+    return config.share(ranks.count)

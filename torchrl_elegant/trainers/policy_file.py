@@ -15,7 +15,7 @@ from tensordict.nn import TensorDictModuleBase
 from torch.nn.functional import one_hot
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from torchrl_elegant.modules import SquashedGaussianActor
+from torchrl_elegant.modules import CategoricalActor, GaussianActor, SquashedGaussianActor
 from torchrl_elegant.trainers.atomic import write_file
 from torchrl_elegant.trainers.values import UsageError, nearest
 
@@ -31,7 +31,9 @@ class PolicyFileError(UsageError):
 
 # Name in the file -> callable that returns the untrained actor; add your own to load your actors.
 BUILDERS: dict[str, Callable[..., TensorDictModuleBase]] = {
-    "SquashedGaussianActor": SquashedGaussianActor
+    "CategoricalActor": CategoricalActor,
+    "GaussianActor": GaussianActor,
+    "SquashedGaussianActor": SquashedGaussianActor,
 }
 
 
@@ -50,8 +52,8 @@ def save_policy(
         metadata: plain data and arrays about the policy. `Policy` reads `action_low` and
             `action_high` (the environment's own bounds, to which the actor's -1 to 1 is
             stretched; None where the actor acts in the environment's units) and
-            `discrete_actions` (`"one_hot"`, `"categorical"` or None); the training loop adds
-            `env`, `frames` and `return_mean`.
+            `discrete_actions` (`"one_hot"`, `"categorical"` or None), to whose choices it adds
+            `action_start`; the training loop adds `env`, `frames` and `return_mean`.
         builder: the name in `BUILDERS` that makes such an actor; None: its class's name.
 
     >>> import tempfile
@@ -109,14 +111,13 @@ class Policy:
         low, high = metadata.get("action_low"), metadata.get("action_high")
         if (low is None) != (high is None):
             raise UsageError(f"`action_low`, `action_high` must come together, got {low}, {high}")
-        kind = metadata.get("discrete_actions")
-        if kind not in (None, "one_hot", "categorical"):
-            raise UsageError(f"`discrete_actions` must be one_hot or categorical, got {kind!r}")
+        self._form, self._start = metadata.get("discrete_actions"), metadata.get("action_start", 0)
+        if self._form not in (None, "one_hot", "categorical"):
+            raise UsageError(f"`discrete_actions` must be one_hot, categorical, got {self._form!r}")
         self.actor = actor
         self.metadata = dict(metadata)
         self._action_key = "action" if "action" in actor.out_keys else actor.out_keys[0]
-        self._low = None if low is None else np.asarray(low)
-        self._high = None if high is None else np.asarray(high)
+        self._low, self._high = (None if x is None else np.asarray(x) for x in (low, high))
         spec: Callable[[], dict[str, Any]] = getattr(actor, "spec_dict", dict)
         shapes = spec().get("observation", {})
         self._sizes = {key: math.prod(shape) for key, shape in shapes.items()}
@@ -132,12 +133,12 @@ class Policy:
         data = TensorDict(self._inputs(observation), batch_size=[])
         with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
             action = self.actor(data).get(self._action_key).cpu().numpy()
-        if self.metadata.get("discrete_actions") == "one_hot":
-            return action.argmax(-1)
+        if self._form is not None:
+            return (action.argmax(-1) if self._form == "one_hot" else action) + self._start
         if self._low is None:
             return action
         # Exact at both ends, unlike centre + scale, so that rounding never leaves the bounds.
-        part = (action + 1) / 2
+        part = (np.clip(action, -1.0, 1.0) + 1) / 2
         return (self._low * (1 - part) + self._high * part).astype(self._low.dtype)
 
     def _inputs(self, observation: Any) -> dict[str, Any]:
@@ -168,8 +169,7 @@ def _read(path: str | Path) -> dict[str, Any]:
         raise PolicyFileError(f"{str(path)!r} is not a readable policy file: {error}") from error
     if not isinstance(page, dict) or page.get("format") != _FORMAT:
         raise PolicyFileError(f"{str(path)!r} is a torch file, but not a policy file")
-    if page["version"] != _VERSION:
-        found = page["version"]
+    if (found := page["version"]) != _VERSION:
         raise PolicyFileError(f"{str(path)!r} has format version {found}, not {_VERSION}")
     return page
 

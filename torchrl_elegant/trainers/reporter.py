@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import time
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +21,11 @@ from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.curve import draw_curve
 from torchrl_elegant.trainers.evaluation import Evaluation
 from torchrl_elegant.trainers.folder import RunFolder
+from torchrl_elegant.trainers.pace import PACE_COLUMNS
 from torchrl_elegant.trainers.policy_file import save_policy
+
+# A picture takes longer than many an evaluation: at most a twentieth of a run goes into it.
+_PICTURE_SHARE = 20.0
 
 COLUMNS = (
     "frames",
@@ -31,6 +36,7 @@ COLUMNS = (
     "return_ci95",
     "length_mean",
     "train_return",
+    *PACE_COLUMNS,
 )
 
 
@@ -59,6 +65,7 @@ class Reporter:
         )
         self._logger = make_logger(run.logger_name(), folder)
         self._last: dict[str, float] = {}
+        self._next_picture = 0.0
 
     def advance(self, frames: int) -> None:
         """Move the progress bar."""
@@ -66,7 +73,10 @@ class Reporter:
 
     def row(self, row: Mapping[str, float]) -> None:
         """Write one row of metrics everywhere."""
-        self._folder.metrics.append(row)
+        columns = self._folder.metrics.columns
+        # A run that an older version began has no columns for its pace, and goes on without.
+        absent = set(PACE_COLUMNS).difference(columns)
+        self._folder.metrics.append({k: v for k, v in row.items() if k not in absent})
         self._last = dict(row)
         line = (
             f"frames {int(row['frames']):>9,} | return {row['return_mean']:9.2f} "
@@ -84,7 +94,14 @@ class Reporter:
                 if name != "frames" and math.isfinite(value)
             }
             self._logger.log_metrics(finite, step=int(row["frames"]))
+        if time.perf_counter() >= self._next_picture:
+            self._draw()
+
+    def _draw(self) -> None:
+        start = time.perf_counter()
         draw_curve(self._folder.path)
+        end = time.perf_counter()
+        self._next_picture = end + _PICTURE_SHARE * (end - start)
 
     def policy(self, policy: TensorDictModuleBase, frames: int) -> None:
         """Write ``policy.pt``, the newest policy."""
@@ -104,9 +121,11 @@ class Reporter:
         """Whether somebody put a ``stop`` file into the run folder."""
         return self._folder.stop_requested()
 
-    def finish(self, reason: str | None) -> None:
-        """Say how the run ended."""
+    def finish(self, reason: str | None, pace: str) -> None:
+        """Say how the run ended, and where its time went."""
         self._bar.close()
+        if self._last:
+            self._draw()
         if reason is not None:
             torchrl_logger.info("stopped early: %s", reason)
         if self._last:
@@ -116,6 +135,7 @@ class Reporter:
                 f" ± {spread:.2f} (95 % confidence of the mean)" if math.isfinite(spread) else ""
             )
             torchrl_logger.info("last evaluation: return %.2f%s", self._last["return_mean"], known)
+        torchrl_logger.info("%s", pace)
         torchrl_logger.info("run folder: %s", self._folder.path)
 
     def close(self) -> None:

@@ -9,19 +9,20 @@ from functools import partial
 from typing import Any
 
 import torch
-from torchrl.data import ReplayBuffer
+from torchrl.data import Categorical, MultiOneHot, OneHot, ReplayBuffer
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.algorithms import OffPolicyConfig
+from torchrl_elegant.algorithms import AlgorithmConfig, OffPolicyConfig, OnPolicyConfig
 from torchrl_elegant.collectors import AsyncCollector, SyncCollector
-from torchrl_elegant.envs import make_env
+from torchrl_elegant.envs import GymnasiumEnv, make_env
 from torchrl_elegant.trainers.behaviour import behaviour_copy
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.distributed import Ranks
-from torchrl_elegant.trainers.evaluation import PolicyEvaluator
+from torchrl_elegant.trainers.evaluation import PolicyEvaluator, evaluation_env
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.plan import EVALUATE, TRAIN, Counters, free_frames, seed_of
 from torchrl_elegant.trainers.policy_file import BUILDERS
+from torchrl_elegant.trainers.rollout_learner import RolloutLearner
 from torchrl_elegant.trainers.sources import AsyncSource, Source, SyncSource
 from torchrl_elegant.trainers.values import UsageError
 
@@ -49,7 +50,7 @@ def their_mistake(run: RunConfig) -> Iterator[None]:
 
 
 def build_learner(
-    run: RunConfig, config: OffPolicyConfig, make: EnvFactory, ranks: Ranks
+    run: RunConfig, config: AlgorithmConfig, make: EnvFactory, ranks: Ranks
 ) -> tuple[Learner, dict[str, Any]]:
     """The learner on its device, and what a policy file has to say of the environment."""
     with their_mistake(run):
@@ -57,14 +58,17 @@ def build_learner(
     try:
         parts = config.build(env)
         _check_storable(parts.policy)
-        learner = Learner(
+        kind = RolloutLearner if isinstance(config, OnPolicyConfig) else Learner
+        learner = kind(
             parts, max_grad_norm=config.max_grad_norm, ranks=ranks if ranks.count > 1 else None
         )
-        bounds = {name: getattr(env, name, None) for name in ("action_low", "action_high")}
+        about = {name: getattr(env, name, None) for name in ("action_low", "action_high")}
+        about["discrete_actions"] = _discrete_form(env)
+        about["action_start"] = env.simulators.codec.start if isinstance(env, GymnasiumEnv) else 0
     finally:
         env.close()
     ranks.share(learner.loss)
-    return learner, {"env": run.env, "algorithm": config.name, **bounds}
+    return learner, {"env": run.env, "algorithm": config.name, **about}
 
 
 def _check_storable(policy: Any) -> None:
@@ -80,9 +84,12 @@ def _check_storable(policy: Any) -> None:
 def build_evaluator(
     run: RunConfig, make: EnvFactory, learner: Learner, counters: Counters
 ) -> PolicyEvaluator:
-    """An evaluator on an environment of its own, with a seed of its own."""
+    """An evaluator on environments of its own, with a seed of their own."""
     device = next(learner.policy.parameters()).device
-    env = make(1, seed=seed_of(run, EVALUATE, counters.frames), device=device)
+    env = evaluation_env(
+        partial(make, seed=seed_of(run, EVALUATE, counters.frames), device=device),
+        run.eval_episodes,
+    )
     return PolicyEvaluator(env, learner.policy, episodes=run.eval_episodes)
 
 
@@ -96,22 +103,10 @@ def build_source(
     ranks: Ranks,
 ) -> Source:
     """Collector and buffer, in the mode that is configured."""
-    options: dict[str, Any] = {
-        "frames_per_batch": run.frames_per_batch or run.num_envs,
-        "auto_register_policy_transforms": False,
-    }
     if run.collector == "async":
-        workers = _workers(run, config, make, learner, buffer, counters, options)
+        workers = _workers(run, config, make, learner, buffer, counters)
         return AsyncSource(workers, learner, push_interval=run.push_interval)
-    seed = seed_of(run, TRAIN, ranks.rank, counters.frames)
-    collector = SyncCollector(
-        make(run.num_envs, seed=seed, backend=run.env_backend),
-        behaviour_copy(learner.policy, torch.device("cpu")),
-        total_frames=-1,
-        track_traj_ids=False,
-        frames_done=counters.frames // ranks.count,
-        **options,
-    )
+    collector = build_collector(run, make, learner, counters, ranks)
     # Not at construction: TorchRL warns there that whole batches are random, as they are meant.
     collector.init_random_frames = -(-config.warmup // ranks.count)
     return SyncSource(
@@ -127,6 +122,22 @@ def build_source(
     )
 
 
+def build_collector(
+    run: RunConfig, make: EnvFactory, learner: Learner, counters: Counters, ranks: Ranks
+) -> SyncCollector:
+    """A collector of a rank, in this process."""
+    seed = seed_of(run, TRAIN, ranks.rank, counters.frames)
+    return SyncCollector(
+        make(run.num_envs, seed=seed, backend=run.env_backend),
+        behaviour_copy(learner.policy, torch.device("cpu")),
+        total_frames=-1,
+        frames_per_batch=run.frames_per_batch,
+        auto_register_policy_transforms=False,
+        track_traj_ids=False,
+        frames_done=counters.frames // ranks.count,
+    )
+
+
 def _workers(
     run: RunConfig,
     config: OffPolicyConfig,
@@ -134,7 +145,6 @@ def _workers(
     learner: Learner,
     buffer: ReplayBuffer,
     counters: Counters,
-    options: dict[str, Any],
 ) -> AsyncCollector:
     # Updates are counted from here: with a new ratio the old ones would count otherwise.
     free = free_frames(config, counters) + counters.updates / config.updates_per_frame
@@ -144,11 +154,18 @@ def _workers(
         num_workers=run.num_workers,
         replay_buffer=buffer,
         total_frames=run.total_frames,
+        frames_per_batch=run.frames_per_batch or run.num_envs,
+        auto_register_policy_transforms=False,
         updates_per_frame=config.updates_per_frame,
         warmup_frames=round(free),
         init_random_frames=config.warmup,
         keys=list(learner.loss.in_keys),
         seed=seed_of(run, TRAIN),
         frames_done=counters.frames,
-        **options,
     )
+
+
+def _discrete_form(env: EnvBase) -> str | None:
+    forms = {OneHot: "one_hot", MultiOneHot: "one_hot", Categorical: "categorical"}
+    specs = env.full_action_spec_unbatched.values(True, True)
+    return next((forms[type(spec)] for spec in specs if type(spec) in forms), None)

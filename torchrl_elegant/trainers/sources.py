@@ -25,6 +25,8 @@ _CHUNK = 64
 class Source(Protocol):
     """What a training loop needs of a collector and its buffer."""
 
+    activity: str  # What the run's clock is told that the iterator does.
+
     @property
     def frames(self) -> int: ...
 
@@ -62,6 +64,8 @@ class SyncSource:
         ranks: processes that collect as many frames as this one at the same time.
     """
 
+    activity = "collect"
+
     def __init__(
         self,
         collector: SyncCollector,
@@ -83,16 +87,15 @@ class SyncSource:
 
     def __iter__(self) -> Iterator[int]:
         for batch in self._collector:
-            rows = batch.reshape(-1)
             # Of the last batch no more than the total leaves to each rank.
             left = -(-(self._total - self.frames) // self._ranks)
-            if rows.numel() > left:
-                rows = rows[:left]
-            self._note_episodes(rows)
-            self._buffer.extend(rows.select(*self._keys))
+            if batch.numel() > left:
+                batch = batch.reshape(-1)[:left]
+            self._note_episodes(batch)
+            self._buffer.extend(batch.select(*self._keys).reshape(-1))
             if self._learner.observes:
-                self._learner.observe(rows)
-            self.frames += rows.numel() * self._ranks
+                self._learner.observe(batch.reshape(-1))
+            self.frames += batch.numel() * self._ranks
             # 0.1 * 30 and its like fall short of the whole number by one rounding error.
             due = max(0, math.floor(self.debt() + 1e-6))
             while due > _CHUNK:
@@ -120,13 +123,13 @@ class SyncSource:
     def shutdown(self) -> None:
         self._collector.shutdown()
 
-    def _note_episodes(self, rows: TensorDictBase) -> None:
-        done = rows.get(("next", "done")).reshape(-1)
+    def _note_episodes(self, batch: TensorDictBase) -> None:
+        done = batch.get(("next", "done")).squeeze(-1)
         if done.any():
-            ended = rows.get("next")[done]
-            returns = ended.get("episode_reward").reshape(-1).tolist()
+            after = batch.get("next")
+            returns, lengths = (after.get(key)[done] for key in ("episode_reward", "step_count"))
             self._episodes += zip(
-                returns, ended.get("step_count").reshape(-1).tolist(), strict=True
+                returns.flatten().tolist(), lengths.flatten().tolist(), strict=True
             )
 
 
@@ -138,6 +141,8 @@ class AsyncSource:
         learner: shown the newest rows before each round of updates.
         push_interval: updates between two pushes of the policy's weights.
     """
+
+    activity = "wait"  # Others collect.
 
     def __init__(
         self,

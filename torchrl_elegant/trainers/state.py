@@ -10,7 +10,7 @@ from pathlib import Path
 from torchrl._utils import logger as torchrl_logger
 from torchrl.data import ReplayBuffer
 
-from torchrl_elegant.algorithms import OffPolicyConfig
+from torchrl_elegant.algorithms import AlgorithmConfig, OffPolicyConfig
 from torchrl_elegant.trainers.checkpoint import Checkpoints
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.config_file import to_yaml
@@ -42,9 +42,9 @@ class RunState:
 @contextmanager
 def open_run(
     run: RunConfig,
-    config: OffPolicyConfig,
+    config: AlgorithmConfig,
     learner: Learner,
-    buffer: ReplayBuffer,
+    buffer: ReplayBuffer | None,
     *,
     ranks: Ranks,
     folder: Path | None,
@@ -57,7 +57,7 @@ def open_run(
     """
     text = to_yaml(config.name, run, config)
     if folder is None:
-        columns = list(dict.fromkeys((*COLUMNS, *learner.loss.out_keys)))
+        columns = list(dict.fromkeys((*COLUMNS, *learner.metric_names)))
         opened = _create(run_path(run, config.name), text, columns, ranks)
     else:
         opened = RunFolder.open(folder)
@@ -87,13 +87,14 @@ def _checkpoints(
     run: RunConfig,
     learner: Learner,
     progress: Progress,
-    buffer: ReplayBuffer,
+    buffer: ReplayBuffer | None,
     ranks: Ranks,
 ) -> Checkpoints:
     components = {"learner": learner, "progress": progress, "random": RandomState()}
-    if run.save_buffer and ranks.count == 1:
+    stored = run.save_buffer and buffer is not None
+    if stored and ranks.count == 1:
         components["buffer"] = buffer
-    elif run.save_buffer and ranks.is_first:
+    elif stored and ranks.is_first:
         torchrl_logger.info(
             "the replay buffers of %d ranks are not stored: a run that goes on fills them anew",
             ranks.count,
@@ -109,9 +110,9 @@ def _checkpoints(
 def _load(
     state: RunState,
     run: RunConfig,
-    config: OffPolicyConfig,
+    config: AlgorithmConfig,
     learner: Learner,
-    buffer: ReplayBuffer,
+    buffer: ReplayBuffer | None,
     ranks: Ranks,
 ) -> None:
     path = state.checkpoints.latest()
@@ -140,6 +141,6 @@ def _load(
         seed_learner(run, ranks.rank, frames)
     state.counters.frames, state.counters.updates = frames, learner.updates
     state.counters.debt = state.progress.debt
-    if not len(buffer):
+    if isinstance(config, OffPolicyConfig) and buffer is not None and not len(buffer):
         state.counters.refill = min(frames, max(config.warmup, _REFILL_BATCHES * config.batch_size))
     torchrl_logger.info("going on from frame %d (%s)", frames, path.name)

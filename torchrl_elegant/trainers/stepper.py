@@ -57,7 +57,7 @@ class LearnerStepper(OptimizationStepper):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         self.learner.load_state_dict(state_dict)
 
-    def _complete(self, metrics: TensorDictBase) -> TensorDict:
+    def _complete(self, metrics: dict[str, Tensor]) -> TensorDict:
         """Add the terms that this update left out, as they last were, not a number at first.
 
         The trainer averages over its updates and needs the same names from each.
@@ -65,4 +65,4 @@ class LearnerStepper(OptimizationStepper):
         for name in self.learner.loss.out_keys:
             last = self._last.get(name, torch.tensor(torch.nan))
             self._last[name] = metrics.get(name, last)
-        return TensorDict({**self._last, **metrics.to_dict()}, batch_size=[])
+        return TensorDict({**self._last, **metrics}, batch_size=[])

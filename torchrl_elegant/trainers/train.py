@@ -10,23 +10,21 @@ from typing import Any
 
 from tensordict.nn import TensorDictModuleBase
 
-from torchrl_elegant.algorithms import ALGORITHMS, OffPolicyConfig
-from torchrl_elegant.data import make_buffer
+from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.config_file import from_yaml
 from torchrl_elegant.trainers.distributed import Ranks
+from torchrl_elegant.trainers.families import make_loop, make_store
 from torchrl_elegant.trainers.folder import RunFolder
 from torchrl_elegant.trainers.learner import DivergedError, Learner
-from torchrl_elegant.trainers.loop import train_off_policy
 from torchrl_elegant.trainers.memory import keep_freed_blocks
 from torchrl_elegant.trainers.monitor import Follower, Monitor
-from torchrl_elegant.trainers.plan import check_plan, per_rank, seed_learner, set_threads
+from torchrl_elegant.trainers.plan import per_rank, planned, seed_learner, set_threads
 from torchrl_elegant.trainers.reporter import Reporter
 from torchrl_elegant.trainers.setup import (
     EnvFactory,
     build_evaluator,
     build_learner,
-    build_source,
     env_factory,
 )
 from torchrl_elegant.trainers.signals import StopSignals
@@ -48,7 +46,7 @@ class TrainResult:
 
 
 def train(
-    config: OffPolicyConfig, env: str | Callable[..., Any] = RunConfig.env, **run: Any
+    config: AlgorithmConfig, env: str | Callable[..., Any] = RunConfig.env, **run: Any
 ) -> TrainResult:
     """Train ``config``'s algorithm on ``env``.
 
@@ -86,13 +84,13 @@ def resume(folder: str | Path, **changes: Any) -> TrainResult:
     return _run(changed, config, env, folder=Path(folder))
 
 
-def stored_run(folder: str | Path) -> tuple[str, RunConfig, OffPolicyConfig]:
+def stored_run(folder: str | Path) -> tuple[str, RunConfig, AlgorithmConfig]:
     """Algorithm, run and algorithm configuration of a run folder."""
     opened = RunFolder.open(folder)
     return from_yaml(opened.read_config(), algorithms=ALGORITHMS)
 
 
-def run_with(run: RunConfig, config: OffPolicyConfig, folder: Path | None) -> TrainResult:
+def run_with(run: RunConfig, config: AlgorithmConfig, folder: Path | None) -> TrainResult:
     """Start a run, or go on with the one in ``folder``, from built configurations."""
     if folder is not None:
         _refuse_another_run(stored_run(folder)[1], run)
@@ -109,10 +107,10 @@ def _refuse_another_run(stored: RunConfig, run: RunConfig) -> None:
             )
 
 
-def _run(run: RunConfig, config: OffPolicyConfig, env: Any, *, folder: Path | None) -> TrainResult:
+def _run(run: RunConfig, config: AlgorithmConfig, env: Any, *, folder: Path | None) -> TrainResult:
     with ExitStack() as stack:
         with _mistakes_are_the_users():
-            check_plan(run, config)
+            run = planned(run, config)
             set_threads(run, config)
             keep_freed_blocks()
             ranks = stack.enter_context(Ranks(run.torch_device()))
@@ -120,15 +118,15 @@ def _run(run: RunConfig, config: OffPolicyConfig, env: Any, *, folder: Path | No
             seed_learner(run, ranks.rank)
             make = env_factory(run, env)
             learner, environment = build_learner(run, share, make, ranks)
-            buffer = make_buffer(size=share.buffer_size, device=ranks.device)
+            buffer = make_store(share, ranks)
             state = stack.enter_context(
                 open_run(run, config, learner, buffer, ranks=ranks, folder=folder)
             )
-            source = build_source(run, share, make, learner, buffer, state.counters, ranks)
+            source, loop = make_loop(run, share, make, learner, buffer, state, ranks)
             stack.callback(source.shutdown)
             monitor = _watch(stack, run, make, learner, environment, state, ranks)
         try:
-            train_off_policy(source, buffer, learner, monitor, batch_size=share.batch_size)
+            loop(monitor)
         except DivergedError as error:
             raise DivergedError(f"{error}; stopped at frame {source.frames}") from error
         history = state.folder.metrics.rows() if ranks.is_first else []

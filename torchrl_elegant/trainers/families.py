@@ -1,0 +1,71 @@
+"""Where the families of algorithms part: what is stored, and which loop is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from torchrl.data import ReplayBuffer
+
+from torchrl_elegant.algorithms import AlgorithmConfig, OffPolicyConfig, OnPolicyConfig
+from torchrl_elegant.data import make_buffer
+from torchrl_elegant.trainers.config import RunConfig
+from torchrl_elegant.trainers.distributed import Ranks
+from torchrl_elegant.trainers.learner import Learner
+from torchrl_elegant.trainers.loop import train_off_policy
+from torchrl_elegant.trainers.monitor import Follower, Monitor
+from torchrl_elegant.trainers.on_policy import train_on_policy
+from torchrl_elegant.trainers.plan import Counters
+from torchrl_elegant.trainers.rollout_learner import RolloutLearner
+from torchrl_elegant.trainers.rollouts import RolloutSource
+from torchrl_elegant.trainers.setup import EnvFactory, build_collector, build_source
+from torchrl_elegant.trainers.sources import Source
+from torchrl_elegant.trainers.state import RunState
+
+
+def make_store(config: AlgorithmConfig, ranks: Ranks) -> ReplayBuffer | None:
+    """The replay buffer, for algorithms that have one."""
+    if not isinstance(config, OffPolicyConfig):
+        return None
+    return make_buffer(size=config.buffer_size, device=ranks.device)
+
+
+def make_loop(
+    run: RunConfig,
+    config: AlgorithmConfig,
+    make: EnvFactory,
+    learner: Learner,
+    buffer: ReplayBuffer | None,
+    state: RunState,
+    ranks: Ranks,
+) -> tuple[Source | RolloutSource, Callable[[Monitor | Follower], None]]:
+    """Where frames come from, and what is done with them but for the monitor."""
+    counters, batch_size = state.counters, config.batch_size
+    if isinstance(config, OnPolicyConfig):
+        assert isinstance(learner, RolloutLearner)
+        rollouts = _rollouts(run, make, learner, counters, ranks)
+        epochs = config.epochs
+        loop = partial(train_on_policy, rollouts, learner, epochs=epochs, batch_size=batch_size)
+        return rollouts, loop
+    assert isinstance(config, OffPolicyConfig)
+    assert buffer is not None
+    source = build_source(run, config, make, learner, buffer, counters, ranks)
+    return source, partial(train_off_policy, source, buffer, learner, batch_size=batch_size)
+
+
+def _rollouts(
+    run: RunConfig, make: EnvFactory, learner: Learner, counters: Counters, ranks: Ranks
+) -> RolloutSource:
+    """Whole rollouts of the present policy, each rank its share."""
+    step = ranks.count * run.num_envs
+    frames = -(-(run.frames_per_batch or step) // step) * run.num_envs
+    own = replace(run, frames_per_batch=frames)
+    collector = build_collector(own, make, learner, counters, ranks)
+    return RolloutSource(
+        collector,
+        learner,
+        total_frames=run.total_frames,
+        frames=counters.frames,
+        ranks=ranks.count,
+    )
