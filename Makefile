@@ -14,13 +14,17 @@ TRAIN_EXTRAS := box2d,hydra,mujoco,tensorboard,video
 # Words for the commands, e.g. `make train ARGS="env=LunarLanderContinuous-v3"`.
 ARGS ?=
 
-.PHONY: help train test lint bench clean
+# The speed studies that `make bench` runs.
+STUDIES ?= sac collection ppo
+
+.PHONY: help train test lint bench bench-rllib clean
 
 help:
 	@echo "make train   set up $(VENV) and train SAC on Pendulum-v1 into runs/, or what ARGS=\"key=value ...\" says"
 	@echo "make test    set up $(VENV) with the development tools; ruff, mypy, pytest with doctests"
 	@echo "make lint    the part of make test that runs in seconds: ruff, mypy"
-	@echo "make bench   set up $(VENV) with the peers; speed of SAC beside them, into benchmarks/results/"
+	@echo "make bench   set up $(VENV) with the peers; speed beside them, into benchmarks/results/; STUDIES=\"$(STUDIES)\""
+	@echo "make bench-rllib  the study of PPO with RLlib as well, which is set up in $(VENV)-rllib"
 	@echo "make clean   remove caches and builds; keeps runs/ and $(VENV)"
 	@echo
 	@echo "PYTHON=python3.12 chooses the interpreter, VENV=path the environment's place."
@@ -56,7 +60,16 @@ test: lint
 	$(PY) -m pytest $(ARGS)
 
 bench: $(VENV)/.installed-bench
-	$(PY) benchmarks/sac.py $(ARGS)
+	for study in $(STUDIES); do $(PY) benchmarks/$$study.py $(ARGS); done
+
+# RLlib pins a Gymnasium of its own, and so cannot share $(VENV).
+$(VENV)-rllib/.installed: benchmarks/requirements-rllib.txt $(VENV)/.installed-train
+	$(PY) -m venv $(VENV)-rllib
+	$(VENV)-rllib/bin/python -m pip install -q -r benchmarks/requirements-rllib.txt
+	touch $@
+
+bench-rllib: $(VENV)/.installed-bench $(VENV)-rllib/.installed
+	$(PY) benchmarks/ppo.py --rllib-python $(VENV)-rllib/bin/python $(ARGS)
 
 clean:
 	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* htmlcov

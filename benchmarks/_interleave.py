@@ -7,14 +7,14 @@ contenders whose rounds alternate meet the same one, and the medians of their ro
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +27,19 @@ HERE = Path(__file__).resolve().parent
 class Contender:
     """A name for the tables, the module in ``contenders/``, and the interpreter that has it.
 
-    A ``group`` above 1 is run only on the ``kinds`` of case where it changes what is run.
+    It runs the cases of its ``kinds`` (all, where None is given), with its ``options`` in place of
+    what the case says.
     """
 
     name: str
     module: str
-    python: str = sys.executable
+    python: str = "here"
     imports: tuple[str, ...] = ()
-    group: int = 1
-    kinds: tuple[str, ...] = ("update", "loop")
+    kinds: tuple[str, ...] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def takes(self, case: Case) -> bool:
+        return self.kinds is None or case.kind in self.kinds
 
 
 @dataclass(kw_only=True)
@@ -52,19 +56,26 @@ class Result:
         return statistics.median(self.rates)
 
 
-def require(contenders: Sequence[Contender]) -> None:
-    """End with the command that mends it where an interpreter lacks a contender's packages."""
-    for contender in contenders:
+@dataclass(frozen=True, kw_only=True)
+class Interpreter:
+    """The program that runs a contender, and the command that installs what it lacks."""
+
+    path: str = sys.executable
+    install: str = '-c constraints.txt -e ".[bench]"'
+    option: str = "--peers-python"
+
+    def require(self, contender: Contender) -> None:
+        """End with the command that mends it where packages are missing."""
         source = f"import {', '.join(contender.imports)}"
         finished = subprocess.run(
-            [contender.python, "-c", source], capture_output=True, text=True, check=False
+            [self.path, "-c", source], capture_output=True, text=True, check=False
         )
         if finished.returncode:
             reason = (finished.stderr.strip().splitlines() or ["it does not start"])[-1]
             sys.exit(
-                f"`--peers-python` must be an interpreter that has {contender.name}, got "
-                f"{contender.python!r}: {reason}\nInstall it with:\n"
-                f'  {contender.python} -m pip install -c constraints.txt -e ".[bench]"\n'
+                f"`{self.option}` must be an interpreter that has {contender.name}, got "
+                f"{self.path!r}: {reason}\nInstall it with:\n"
+                f"  {self.path} -m pip install {self.install}\n"
                 f"or name contenders that are there with --only."
             )
 
@@ -72,19 +83,18 @@ def require(contenders: Sequence[Contender]) -> None:
 class Worker:
     """A contender's process: started, warm, and waiting for the word to run a round."""
 
-    def __init__(self, contender: Contender, case: Case) -> None:
+    def __init__(self, contender: Contender, case: Case, python: str) -> None:
         self.contender = contender
+        self.case = replace(case, **contender.options)
+        script = str(HERE / "contenders" / "worker.py")
         self.process = subprocess.Popen(
-            [
-                contender.python,
-                str(HERE / "contenders" / "worker.py"),
-                contender.module,
-                json.dumps(dataclasses.asdict(case) | {"group": contender.group}),
-            ],
+            [python, script, contender.module, self.case.encode()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | thread_settings(case.threads),
+            env=os.environ | thread_settings(self.case.threads),
+            # A session of its own, which ends with it: some contenders have processes of theirs.
+            start_new_session=True,
         )
         self.versions: dict[str, str] = self._answer()["versions"]
         self.units = 0
@@ -108,10 +118,10 @@ class Worker:
     def warm(self, seconds: float) -> None:
         """Compile, fill caches, and find the number of units that take ``seconds``."""
         self.run(1)
-        units = 64
-        while (answer := self.run(units))["seconds"] < seconds / 3:
-            units *= 2
-        self.units = max(1, round(answer["units"] * seconds / answer["seconds"]))
+        answer = self.run(1)
+        while answer["seconds"] < seconds / 3:
+            answer = self.run(2 * answer["units"])
+        self.units = max(self.case.least, round(answer["units"] * seconds / answer["seconds"]))
         self.run(self.units)
 
     def rate(self) -> float:
@@ -122,17 +132,27 @@ class Worker:
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end_session(self.process.pid)
+        self.process.wait()
+
+
+def end_session(leader: int) -> None:
+    """Kill what is left of a session that was started here, in whatever groups it has."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.getsid(int(entry.name)) == leader:
+                os.kill(int(entry.name), signal.SIGKILL)
+    # Where there is no /proc, the group of the first process alone.
+    with contextlib.suppress(OSError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 def thread_settings(threads: int) -> dict[str, str]:
     """What the numeric libraries read at import: the same number of threads for every contender.
 
-    The worker also keeps to as many processors, which is what JAX sizes its pool by.
+    The worker also keeps to the case's processors, which is what JAX sizes its pool by.
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC")
     settings = {name: str(threads) for name in names}
@@ -142,11 +162,13 @@ def thread_settings(threads: int) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def workers(contenders: Sequence[Contender], case: Case) -> Iterator[list[Worker]]:
+def workers(
+    contenders: Sequence[Contender], case: Case, interpreters: Mapping[str, Interpreter]
+) -> Iterator[list[Worker]]:
     started: list[Worker] = []
     try:
         for contender in contenders:
-            started.append(Worker(contender, case))
+            started.append(Worker(contender, case, interpreters[contender.python].path))
         yield started
     finally:
         for worker in started:
@@ -154,11 +176,16 @@ def workers(contenders: Sequence[Contender], case: Case) -> Iterator[list[Worker
 
 
 def measure(
-    contenders: Sequence[Contender], case: Case, *, rounds: int, seconds: float
+    contenders: Sequence[Contender],
+    case: Case,
+    interpreters: Mapping[str, Interpreter],
+    *,
+    rounds: int,
+    seconds: float,
 ) -> list[Result]:
     """Rates of all contenders on one case; warm-up rounds are run and thrown away."""
-    chosen = [contender for contender in contenders if case.kind in contender.kinds]
-    with workers(chosen, case) as running:
+    chosen = [contender for contender in contenders if contender.takes(case)]
+    with workers(chosen, case, interpreters) as running:
         for worker in running:
             worker.warm(seconds)
         results = [

@@ -6,16 +6,58 @@ import csv
 import os
 import platform
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from statistics import median
 from textwrap import wrap
 
 from _interleave import Result
+
+RATIO_NOTE = (
+    "Of medians; after the comma, the lowest and the highest of the rounds paired in their order."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """One contender's median over the best of some others', and what it is to be at least.
+
+    Only in cases of ``kinds``, where they are given.
+    """
+
+    of: str
+    to: tuple[str, ...]
+    at_least: float | None = None
+    kinds: tuple[str, ...] | None = None
+
+    @property
+    def title(self) -> str:
+        best = " at its best" if len(self.to) > 1 else ""
+        wanted = "" if self.at_least is None else f" (at least {self.at_least:g})"
+        return f"{self.of} / {self.to[0]}{best}{wanted}"
+
+    def cell(self, results: Sequence[Result]) -> str:
+        """The ratio of medians, and the lowest and the highest of the rounds' ratios."""
+        rates = {result.contender: result.rates for result in results}
+        others = [rates[name] for name in self.to if name in rates]
+        taken = self.kinds is None or results[0].case.kind in self.kinds
+        if self.of not in rates or not others or not taken:
+            return "-"
+        other = max(others, key=median)
+        rounds = [a / b for a, b in zip(rates[self.of], other, strict=True)]
+        ratio = median(rates[self.of]) / median(other)
+        mark = "" if self.at_least is None or ratio >= self.at_least else " (short)"
+        return f"{ratio:.2f}{mark}, {min(rounds):.2f} to {max(rounds):.2f}"
 
 
 def by_case(results: Sequence[Result]) -> Iterable[tuple[str, list[Result]]]:
     for title, group in groupby(results, key=lambda result: result.case.title):
         yield title, list(group)
+
+
+def number(rate: float) -> str:
+    return f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def table(results: Sequence[Result]) -> str:
@@ -28,9 +70,36 @@ def table(results: Sequence[Result]) -> str:
     ]
     for result in sorted(results, key=lambda result: -result.median):
         numbers = (result.median, min(result.rates), max(result.rates))
-        cells = " | ".join(f"{number:.0f}" for number in numbers)
+        cells = " | ".join(map(number, numbers))
         lines.append(f"| {result.contender} | {cells} | {result.median / best:.2f} |")
     return "\n".join(lines)
+
+
+def ratio_table(results: Sequence[Result], ratios: Sequence[Ratio]) -> str:
+    """A row per case, a column per ratio that some case has."""
+    cases = list(by_case(results))
+    cells = {ratio: [ratio.cell(group) for _, group in cases] for ratio in ratios}
+    shown = [ratio for ratio in ratios if set(cells[ratio]) != {"-"}]
+    if not shown:
+        return ""
+    lines = [
+        "| | " + " | ".join(ratio.title for ratio in shown) + " |",
+        "|---|" + "---:|" * len(shown),
+    ]
+    for row, (title, _) in enumerate(cases):
+        texts = [cells[ratio][row] for ratio in shown]
+        if set(texts) != {"-"}:
+            lines.append(f"| {title} | " + " | ".join(texts) + " |")
+    return "\n".join(lines)
+
+
+def versions_of(results: Sequence[Result]) -> str:
+    """Every package with its version; with both, where two interpreters differ."""
+    found: dict[str, set[str]] = {}
+    for result in results:
+        for name, version in result.versions.items():
+            found.setdefault(name, set()).add(version)
+    return ", ".join(f"{name} {' and '.join(sorted(found[name]))}" for name in sorted(found))
 
 
 def processor() -> str:
@@ -42,24 +111,34 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def setting(results: Sequence[Result], load: tuple[float, float]) -> str:
+    return (
+        f"{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}; "
+        f"{versions_of(results)}. {len(results[0].rates)} rounds a contender, interleaved, one "
+        "process each, one running at a time; warm-up and compilation excluded; the same networks, "
+        "batch and processors for all, and the same threads where no name says otherwise; load of "
+        f"the machine {load[0]:.2f} before the run, {load[1]:.2f} after. Other machines give other "
+        "numbers: compare within a table."
+    )
+
+
 def write(
-    results: Sequence[Result], folder: Path, *, name: str, title: str, command: str, load: float
+    results: Sequence[Result],
+    folder: Path,
+    *,
+    name: str,
+    title: str,
+    command: str,
+    load: tuple[float, float],
+    ratios: Sequence[Ratio] = (),
+    notes: str = "",
 ) -> None:
     """``<name>.md``, ``<name>.csv`` and ``<name>.png`` in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
-    versions = {key: value for result in results for key, value in result.versions.items()}
-    rounds = len(results[0].rates)
-    parts = [
-        f"# {title}",
-        f"`{command}`",
-        f"{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}; "
-        + ", ".join(f"{key} {value}" for key, value in sorted(versions.items()))
-        + f". {rounds} rounds a contender, interleaved, one process each, one running at a time; "
-        "warm-up and compilation excluded; the same networks, batch, threads and processors for "
-        f"all; load of the machine before the run {load:.2f}. Other machines give other numbers: "
-        "compare within a table.",
-        f"![rates]({name}.png)",
-    ]
+    parts = [f"# {title}", f"`{command}`", setting(results, load)]
+    parts += [notes] * bool(notes) + [f"![rates]({name}.png)"]
+    if compared := ratio_table(results, ratios):
+        parts += ["## Ratios", RATIO_NOTE, compared]
     for case_title, group in by_case(results):
         parts += [f"## {case_title}", table(group)]
     (folder / f"{name}.md").write_text("\n\n".join(parts) + "\n")
@@ -67,8 +146,8 @@ def write(
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["case", "contender", "round", "rate", "unit"])
         for result in results:
-            for number, rate in enumerate(result.rates):
-                row = (result.case.slug, result.contender, number, f"{rate:.2f}", result.case.unit)
+            for turn, rate in enumerate(result.rates):
+                row = (result.case.slug, result.contender, turn, f"{rate:.2f}", result.case.unit)
                 writer.writerow(row)
     draw(results, folder / f"{name}.png")
 
@@ -85,7 +164,7 @@ def draw(results: Sequence[Result], path: Path) -> None:
         rows, min(2, len(groups)), figsize=(12, 0.8 + 2.9 * rows), squeeze=False
     )
     names = list(dict.fromkeys(result.contender for result in results))
-    colours = dict(zip(names, pyplot.get_cmap("tab10").colors, strict=False))
+    colours = dict(zip(names, pyplot.get_cmap("tab20").colors, strict=False))
     for axis, (title, group) in zip(axes.flat, groups, strict=False):
         ordered = sorted(group, key=lambda result: result.median)
         medians = [result.median for result in ordered]
@@ -97,7 +176,7 @@ def draw(results: Sequence[Result], path: Path) -> None:
         bars = axis.barh(
             labels, medians, xerr=spread, color=[colours[label] for label in labels], capsize=3
         )
-        axis.bar_label(bars, fmt="%.0f", padding=8)
+        axis.bar_label(bars, labels=[number(rate) for rate in medians], padding=8)
         axis.set_xlim(0, 1.2 * max(max(result.rates) for result in group))
         axis.set_title("\n".join(wrap(title, 48)), fontsize=9, loc="left")
         axis.set_xlabel(f"{group[0].case.unit} (median; whiskers: lowest, highest)")

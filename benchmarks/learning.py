@@ -50,9 +50,19 @@ TASKS: Mapping[str, tuple[str, ...]] = {
         "alpha_lr=5e-4",
         "target_entropy=-0.5",
     ),
+    "cartpole_ppo": ("env=CartPole-v1", "num_envs=8", "total_frames=50000"),
+    "pendulum_ppo": (
+        "env=Pendulum-v1",
+        "num_envs=4",
+        "frames_per_batch=1024",
+        "total_frames=100000",
+        "gamma=0.9",
+        "lr=1e-3",
+    ),
     "halfcheetah": ("env=HalfCheetah-v5", "total_frames=100000", "warmup=5000"),
 }
-ALGORITHMS = ("sac", "modsac")
+# Those of `_plain` learn on TorchRL's own paths.
+ALGORITHMS = ("sac", "modsac", "ppo", "_plain:sac_plain", "_plain:ppo_plain")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +117,7 @@ class Study:
         """Runs with other settings have another folder, so that results are never mixed."""
         settings = json.dumps([self.training_words, self.episodes])
         digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
-        return Path(self.runs) / self.task / f"{algorithm}-{digest}"
+        return Path(self.runs) / self.task / f"{algorithm.rpartition(':')[-1]}-{digest}"
 
 
 class Children:
@@ -135,6 +145,7 @@ class Children:
                     stdout=messages,
                     stderr=subprocess.STDOUT,
                     env=environment,
+                    cwd=HERE,
                     pass_fds=(lock,),
                     start_new_session=True,
                 )

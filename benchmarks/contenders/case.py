@@ -1,58 +1,104 @@
-"""What is timed, said once for all contenders. Needs the standard library and numpy alone."""
+"""What is timed, said once for all contenders. Needs the standard library alone."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One thing to time.
+    """One thing to time, on as many processors for every contender.
 
-    ``kind`` is ``"update"`` (gradient updates on a filled buffer, a unit is one update) or
-    ``"loop"`` (collection and training, one update per frame, a unit is one frame). ``group`` is
-    the number of updates asked for in one call, and of frames collected before as many updates.
+    A contender runs only the cases whose ``kind`` it names. ``threads`` is what numeric libraries
+    are told; a contender may ask for another number and says so in its name.
     """
 
     slug: str
     title: str
     kind: str
     env: str
-    width: int
-    batch: int
     threads: int
+    processors: int
+    seed: int = 0
     learning_rate: float = 3e-4
     gamma: float = 0.99
+
+    unit: ClassVar[str] = "frames/s"
+    #: Units that a round has at least, however short it may be.
+    least: ClassVar[int] = 1
+
+    def encode(self) -> str:
+        return json.dumps({"type": type(self).__name__} | dataclasses.asdict(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SACCase(Case):
+    """``kind`` is ``"update"`` (on a filled buffer) or ``"loop"`` (collection and training).
+
+    ``ratio`` updates are owed for a frame of the loop. ``group`` frames are collected before
+    their updates; in ``"update"``, as many updates are asked for in one call.
+    """
+
+    width: int
+    batch: int
     tau: float = 0.005
     buffer: int = 100_000
     filled: int = 5_000
     group: int = 1
-    seed: int = 0
+    ratio: int = 1
 
     @property
-    def unit(self) -> str:
+    def unit(self) -> str:  # type: ignore[override]
         return "updates/s" if self.kind == "update" else "frames/s"
 
 
-def random_transitions(case: Case) -> dict[str, object]:
-    """``case.filled`` transitions of the random policy, the same for every contender."""
-    import gymnasium
-    import numpy as np
+@dataclass(frozen=True, kw_only=True)
+class CollectionCase(Case):
+    """Frames of a stochastic 64x64 policy, its log-probabilities kept, and no learning.
 
-    env = gymnasium.make(case.env)
-    env.action_space.seed(case.seed)
-    observation, _ = env.reset(seed=case.seed)
-    rows: list[tuple] = []
-    while len(rows) < case.filled:
-        action = env.action_space.sample()
-        following, reward, terminated, truncated, _ = env.step(action)
-        rows.append((observation, action, following, reward, terminated))
-        observation = following
-        if terminated or truncated:
-            observation, _ = env.reset()
-    env.close()
-    names = ("observation", "action", "next_observation", "reward", "terminated")
-    return {
-        name: np.asarray(column, dtype=bool if name == "terminated" else np.float32)
-        for name, column in zip(names, zip(*rows, strict=True), strict=True)
-    }
+    ``kind`` is ``"one"`` (batches handed out by one process), ``"workers"`` (by one process or by
+    several) or ``"free"`` (workers write to a replay buffer as fast as they can). ``envs`` are all
+    environments together, shared out among ``workers`` processes where it is not 0. ``source`` is
+    where ours takes its environments from: ``"ours"`` or ``"torchrl"``.
+    """
+
+    envs: int
+    frames: int = 2048
+    workers: int = 0
+    source: str = "ours"
+    compiled: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOCase(Case):
+    """PPO from the first frame to the last update, two batches a round at least."""
+
+    envs: int = 8
+    steps: int = 256
+    minibatch: int = 64
+    epochs: int = 10
+    lmbda: float = 0.95
+    clip: float = 0.2
+    entropy: float = 0.0
+    value: float = 0.5
+    max_grad_norm: float = 0.5
+    compiled: bool = False
+    runners: int = 0
+
+    @property
+    def frames(self) -> int:
+        return self.envs * self.steps
+
+    @property
+    def least(self) -> int:  # type: ignore[override]
+        return 2 * self.frames
+
+
+def decode(text: str) -> Case:
+    """The case that ``Case.encode`` wrote."""
+    fields = json.loads(text)
+    types = {kind.__name__: kind for kind in (SACCase, CollectionCase, PPOCase)}
+    return types[fields.pop("type")](**fields)

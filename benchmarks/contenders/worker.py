@@ -15,19 +15,19 @@ import time
 from pathlib import Path
 
 
-def serve(contender: str, case_json: str) -> None:
+def serve(contender: str, encoded: str) -> None:
     """Answer one JSON line on the standard output for each JSON line on the standard input."""
     # Libraries may print: only answers go down the pipe.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     # In place of the contenders' own folder, whose file names are those of libraries.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
-    from contenders.case import Case
+    from contenders.case import decode
 
-    case = Case(**json.loads(case_json))
+    case = decode(encoded)
     if hasattr(os, "sched_setaffinity"):
         allowed = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, allowed[: case.threads])
+        os.sched_setaffinity(0, allowed[: case.processors])
     module = importlib.import_module(f"contenders.{contender}")
     run = module.make(case)
     versions = {name: importlib.metadata.version(name) for name in module.PACKAGES}

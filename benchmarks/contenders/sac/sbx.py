@@ -12,13 +12,13 @@ import jax
 import torch
 from sbx import SAC
 
-from contenders.case import Case
-from contenders.sb3 import build, serve
+from contenders.case import SACCase
+from contenders.sac.sb3 import build, serve
 
 PACKAGES = ("sbx-rl", "jax")
 
 
-def make(case: Case) -> Callable[[int], int]:
+def make(case: SACCase) -> Callable[[int], int]:
     torch.set_num_threads(case.threads)
     model = build(SAC, case, {})
     run = serve(model, case)

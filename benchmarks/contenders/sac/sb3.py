@@ -9,17 +9,18 @@ import torch
 from stable_baselines3 import SAC
 from stable_baselines3.common.logger import Logger
 
-from contenders.case import Case, random_transitions
+from contenders.case import SACCase
+from contenders.transitions import random_transitions
 
 PACKAGES = ("stable-baselines3", "torch")
 
 
-def make(case: Case) -> Callable[[int], int]:
+def make(case: SACCase) -> Callable[[int], int]:
     torch.set_num_threads(case.threads)
     return serve(build(SAC, case, {}, device="cpu"), case)
 
 
-def build(algorithm: type, case: Case, policy_options: Mapping[str, Any], **options: Any) -> Any:
+def build(algorithm: type, case: SACCase, policy_options: Mapping[str, Any], **options: Any) -> Any:
     return algorithm(
         "MlpPolicy",
         case.env,
@@ -30,14 +31,14 @@ def build(algorithm: type, case: Case, policy_options: Mapping[str, Any], **opti
         tau=case.tau,
         gamma=case.gamma,
         train_freq=case.group,
-        gradient_steps=case.group,
+        gradient_steps=case.group * case.ratio,
         policy_kwargs={"net_arch": [case.width, case.width], **policy_options},
         seed=case.seed,
         **options,
     )
 
 
-def serve(model: Any, case: Case) -> Callable[[int], int]:
+def serve(model: Any, case: SACCase) -> Callable[[int], int]:
     # A logger without outputs: what is recorded goes nowhere.
     model.set_logger(Logger(folder=None, output_formats=[]))
     if case.kind == "loop":

@@ -9,8 +9,8 @@ from tensordict import TensorDict
 from torchrl.data import ReplayBuffer
 from torchrl.envs.utils import ExplorationType
 
-from contenders.case import Case
-from contenders.torchrl_sac import stored
+from contenders.case import SACCase
+from contenders.sac.torchrl import stored
 from torchrl_elegant.algorithms import SACConfig
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.data import make_buffer
@@ -22,7 +22,7 @@ from torchrl_elegant.trainers.memory import keep_freed_blocks
 PACKAGES = ("torchrl_elegant", "torchrl", "tensordict", "torch")
 
 
-def make(case: Case) -> Callable[[int], int]:
+def make(case: SACCase) -> Callable[[int], int]:
     torch.set_num_threads(case.threads)
     keep_freed_blocks()  # as `train` does
     torch.manual_seed(case.seed)
@@ -61,7 +61,7 @@ def make(case: Case) -> Callable[[int], int]:
 
 
 def looper(
-    case: Case, batches: Iterator[TensorDict], buffer: ReplayBuffer, learner: Learner
+    case: SACCase, batches: Iterator[TensorDict], buffer: ReplayBuffer, learner: Learner
 ) -> Callable[[int], int]:
     def collect() -> int:
         frames = next(batches).reshape(-1)
@@ -76,7 +76,7 @@ def looper(
         done = 0
         while done < count:
             collected = collect()
-            for batch in draw(buffer, case.batch, collected):
+            for batch in draw(buffer, case.batch, collected * case.ratio):
                 learner.update(batch)
             done += collected
         return done

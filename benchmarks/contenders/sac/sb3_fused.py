@@ -7,12 +7,12 @@ from collections.abc import Callable
 import torch
 from stable_baselines3 import SAC
 
-from contenders.case import Case
-from contenders.sb3 import build, serve
+from contenders.case import SACCase
+from contenders.sac.sb3 import build, serve
 
 PACKAGES = ("stable-baselines3", "torch")
 
 
-def make(case: Case) -> Callable[[int], int]:
+def make(case: SACCase) -> Callable[[int], int]:
     torch.set_num_threads(case.threads)
     return serve(build(SAC, case, {"optimizer_kwargs": {"fused": True}}, device="cpu"), case)

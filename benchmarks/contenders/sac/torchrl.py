@@ -17,12 +17,13 @@ from torchrl.envs import Compose, DoubleToFloat, EnvBase, ExplorationType, GymEn
 from torchrl.modules import MLP, ProbabilisticActor, TanhNormal, ValueOperator
 from torchrl.objectives import SACLoss, SoftUpdate, group_optimizers
 
-from contenders.case import Case, random_transitions
+from contenders.case import SACCase
+from contenders.transitions import random_transitions
 
 PACKAGES = ("torchrl", "tensordict", "torch")
 
 
-def make(case: Case) -> Callable[[int], int]:
+def make(case: SACCase) -> Callable[[int], int]:
     torch.set_num_threads(case.threads)
     torch.manual_seed(case.seed)
     env = TransformedEnv(GymEnv(case.env), Compose(DoubleToFloat()))
@@ -49,10 +50,10 @@ def make(case: Case) -> Callable[[int], int]:
         exploration_type=ExplorationType.RANDOM,
         auto_register_policy_transforms=False,
     )
-    return looper(collector, buffer, update)
+    return looper(case, collector, buffer, update)
 
 
-def networks(case: Case, env: EnvBase) -> tuple[ProbabilisticActor, ValueOperator]:
+def networks(case: SACCase, env: EnvBase) -> tuple[ProbabilisticActor, ValueOperator]:
     action = env.action_spec
     actor_net = nn.Sequential(
         MLP(
@@ -85,7 +86,7 @@ def networks(case: Case, env: EnvBase) -> tuple[ProbabilisticActor, ValueOperato
 
 
 def updater(
-    case: Case, actor: ProbabilisticActor, critic: ValueOperator
+    case: SACCase, actor: ProbabilisticActor, critic: ValueOperator
 ) -> Callable[[TensorDict], None]:
     loss = SACLoss(actor, critic, num_qvalue_nets=2, loss_function="l2", delay_qvalue=True)
     loss.make_value_estimator(gamma=case.gamma)
@@ -110,7 +111,7 @@ def updater(
     return update
 
 
-def stored(case: Case) -> TensorDict:
+def stored(case: SACCase) -> TensorDict:
     data = {name: torch.from_numpy(column) for name, column in random_transitions(case).items()}
     terminated = data["terminated"].unsqueeze(-1)
     return TensorDict(
@@ -129,6 +130,7 @@ def stored(case: Case) -> TensorDict:
 
 
 def looper(
+    case: SACCase,
     collector: Collector,
     buffer: TensorDictReplayBuffer,
     update: Callable[[TensorDict], None],
@@ -148,7 +150,7 @@ def looper(
         done = 0
         while done < count:
             collected = collect()
-            for _ in range(collected):
+            for _ in range(collected * case.ratio):
                 update(buffer.sample())
             collector.update_policy_weights_()
             done += collected

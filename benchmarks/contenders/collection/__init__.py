@@ -1,0 +1,1 @@
+"""Collection alone, by the same policy."""

@@ -1,0 +1,1 @@
+"""PPO end to end."""

@@ -1,0 +1,1 @@
+"""SAC: gradient updates alone, and the loop of collection and training."""
