@@ -43,6 +43,8 @@ RLLIB_PPO = Contender(
     name="RLlib", module="ppo.rllib", python="rllib", imports=("ray.rllib", "mujoco")
 )
 
+COMPILED = f"{OURS.name}, compiled loss"
+
 
 def variant(contender: Contender, said: str, **options: Any) -> Contender:
     return replace(contender, name=f"{contender.name}, {said}", options=options)
@@ -62,6 +64,7 @@ STUDY = Study(
     cases=CASES,
     contenders={
         "ours": OURS,
+        "ours-compiled": variant(OURS, "compiled loss", compiled=True),
         "torchrl": TORCHRL,
         "torchrl-compiled": variant(TORCHRL, "compiled loss", compiled=True),
         "sb3": SB3,
@@ -88,6 +91,10 @@ STUDY = Study(
             at_least=2.5,
         ),
         Ratio(of=OURS.name, to=(SBX.name,)),
+        Ratio(of=COMPILED, to=(TORCHRL.name,), at_least=3.5),
+        Ratio(of=COMPILED, to=(f"{TORCHRL.name}, compiled loss",)),
+        Ratio(of=COMPILED, to=(SB3.name, f"{SB3.name}, 2 threads"), at_least=1.6),
+        Ratio(of=COMPILED, to=(SBX.name,)),
     ),
     seconds=4.0,
 )

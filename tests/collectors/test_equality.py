@@ -351,6 +351,17 @@ def test_what_is_not_known_is_left_to_torchrl(make):
     assert_identical(ours, rows(Collector)[1])
 
 
+def test_act_must_return_as_many_tensors_as_it_has_keys():
+    class Short(Gaussian):
+        def act(self, observation):
+            return super().act(observation)[0]
+
+    env = make_env("Pendulum-v1", 3)
+    collector = SyncCollector(env, Short(env), frames_per_batch=30, total_frames=30)
+    with pytest.raises(TypeError, match="`act` must return a tuple"):
+        next(iter(collector))
+
+
 class Overridden(Actor):
     def forward(self, tensordict):
         return super().forward(tensordict).set("action", -tensordict["action"])
@@ -358,22 +369,23 @@ class Overridden(Actor):
 
 class Narrow(Actor):
     def act(self, observation):
-        raise AssertionError("cannot take two")
+        return super().act(observation)
 
     def forward(self, tensordict):
         return super().forward(tensordict)
 
 
 @pytest.mark.parametrize(
-    ("policy", "keys"),
-    [(Overridden, ["observation"]), (Narrow, ["observation", "step_count"])],
+    ("policy", "toy", "keys"),
+    [
+        (Overridden, Timetable, ["observation"]),
+        (Narrow, Nested, [("arm", "angle"), "room"]),
+        (Actor, Timetable, ["observation", "step_count"]),
+    ],
 )
-def test_act_is_not_called_where_it_says_less_than_forward(policy, keys):
+def test_act_is_not_called_where_it_says_less_than_forward(policy, toy, keys):
     def make():
-        return TransformedEnv(
-            torchrl_env(lambda: GymWrapper(Timetable(longest=6)), 3),
-            Compose(StepCounter(), InitTracker(), RewardSum()),
-        )
+        return TransformedEnv(torchrl_env(lambda: GymWrapper(toy(longest=6)), 3), StepCounter())
 
     ours, collector = collected(SyncCollector, make(), partial(policy, in_keys=keys))
     theirs, _ = collected(Collector, make(), partial(policy, in_keys=keys))

@@ -217,6 +217,25 @@ def test_a_loss_estimates_with_its_present_critic(direct, configured, options):
     assert len(direct) == 3
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_loss_hands_its_keys_to_its_estimator(direct, first):
+    actor, _ = lean_nets()
+    # TorchRL's estimators want to know the critic's key when they are made.
+    value = "v" if first else "state_value"
+    loss = ClipPPOLoss(actor, make_value(value_key=value))
+    rollout = make_rollout(actor, 3, 8)
+    rollout.rename_key_(("next", "reward"), ("next", "gain"))
+    renamed = {"advantage": "adv", "value_target": "target", "value": value, "reward": "gain"}
+    if first:
+        loss.set_keys(**renamed)
+    loss.make_value_estimator(gamma=0.9, lmbda=0.8)
+    if not first:
+        loss.set_keys(**renamed)
+    found = loss.estimate(rollout)
+    assert {"adv", "target", value, ("next", value)} <= set(found.keys(True, True))
+    assert len(direct) == 1
+
+
 def test_a_loss_over_torchrls_networks_estimates_with_its_present_critic(direct):
     actor, critic = torchrl_nets()
     loss, rollout = ClipPPOLoss(actor, critic), make_rollout(actor, 3, 8)

@@ -110,6 +110,7 @@ def test_coefficients_follow_their_schedule(direct):
         {"reduction": "sum"},
         {"reduction": "none"},
         {"functional": False},
+        {"critic_coeff": 0.0},
     ],
     ids=str,
 )
@@ -117,6 +118,14 @@ def test_coefficients_follow_their_schedule(direct):
 def test_options_beyond_the_short_way_are_torchrls(direct, options):
     theirs, ours = twins(**options)
     assert_equal_losses(theirs, ours, make_rows(ours.actor_network, 5, 6))
+    assert direct == []
+
+
+def test_coefficients_by_head_are_torchrls_business(direct):
+    # It has none for an action of one head, and says so: nothing is left out in silence.
+    for loss in twins(entropy_coeff={"action": 0.1}):
+        with pytest.raises(AttributeError, match="items"):
+            loss(make_rows(loss.actor_network))
     assert direct == []
 
 

@@ -96,9 +96,8 @@ def _written_by(transform: Transform) -> _Written | None:
     if kind is InitTracker:
         return (("is_init", None),) if transform.init_key == "is_init" else None
     if kind is DoubleToFloat:
-        # What it does to each observation is read from the specs.
-        renamed = [*transform.in_keys] != [*transform.out_keys]
-        return None if renamed else ()
+        # What it does to each entry, and under which name, is read from the specs.
+        return ()
     return None
 
 

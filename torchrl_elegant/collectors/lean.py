@@ -67,6 +67,9 @@ class LeanRollout:
             self._act, self._inputs = self._direct.act, self._input_rows(self._direct.reads)
             # Around the policy alone: tensors that a simulator makes are its own to change.
             self._inference = torch.inference_mode()
+            alone = [*self._direct.writes] == ["action"]
+            write = self._outputs.write_action if alone else self._outputs.write
+            self._write: Callable[[int, Any], Tensor] = write
         shape = (*env.batch_size, self._frames)
         names = None if extends_buffer(collector) else [*[None] * env.batch_dims, "time"]
         self._frame = {"batch_size": torch.Size(shape), "names": names}
@@ -137,7 +140,7 @@ class LeanRollout:
 
     def _call(self, t: int) -> Tensor:
         with self._inference:
-            return self._outputs.write(t, self._act(*self._inputs[t]))
+            return self._write(t, self._act(*self._inputs[t]))
 
     def _call_on_carrier(self, collector: Collector, t: int) -> Tensor:
         if t:

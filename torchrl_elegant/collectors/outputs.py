@@ -53,12 +53,14 @@ class Outputs:
         self._action[t].copy_(action)
         return action
 
-    def write(self, t: int, values: Tensor | Sequence[Tensor]) -> Tensor:
+    def write(self, t: int, values: Sequence[Tensor]) -> Tensor:
         """Writes what the policy gave at step `t`; returns the action."""
         self._called = True
-        if isinstance(values, Tensor):
-            return self.write_action(t, values)
         if not self._rows:
+            if isinstance(values, Tensor):
+                raise TypeError(
+                    f"`act` must return a tuple, one tensor for each of {self.keys}, got `Tensor`"
+                )
             examples = zip(self.keys, values, strict=True)
             self._rows = [self._table(key, value) for key, value in examples]
             self._position = self.keys.index("action")

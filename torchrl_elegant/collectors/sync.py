@@ -32,13 +32,15 @@ FAST_ROLLOUTS: list[Callable[[Collector], FastRollout | None]] = [lean_rollout, 
 class SyncCollector(Collector):
     """TorchRL's `Collector`, with the same arguments, batches and trajectory ids, for less.
 
-    Over a `GymnasiumEnv` in host memory it steps the environment through its numpy interface,
-    calls the policy once per step on the whole batch, and writes rows in place into one new
-    TensorDict per batch. A policy with a method `act(observation) -> action` is called without
-    a TensorDict. Everything else (transforms, devices, compiled policies, writing frame by
-    frame) runs TorchRL's own rollout. Both raise `FloatingPointError` at the first reward or
-    observation that is not finite, save for frames that `extend_buffer=False` writes to the
-    buffer before they can be seen. Measured in `benchmarks/`.
+    Over Gymnasium simulators in host memory (our `GymnasiumEnv`; TorchRL's `GymEnv` and
+    `GymWrapper`, alone, in a `SerialEnv`, or under its usual counters and casts) it steps the
+    simulators themselves, calls the policy once per step on the whole batch, and writes rows in
+    place; what is counted along episodes is worked out once a batch. A TensorDict module with a
+    method `act(*in_keys) -> *out_keys` is called without a TensorDict. Everything that is not
+    known to give the same values (other transforms, devices, compiled policies, writing frame by
+    frame) runs TorchRL's own rollout; `is_lean` says which. Both raise `FloatingPointError` at
+    the first reward or observation that is not finite, save for frames that
+    `extend_buffer=False` writes to the buffer before they can be seen. Measured in `benchmarks/`.
 
     `set_seed` also resets: TorchRL leaves the first episode as it was before the seed.
 

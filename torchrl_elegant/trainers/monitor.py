@@ -98,7 +98,8 @@ class Monitor:
             self._evaluate(source)
         self._save(source)
         pace = self._pace.summary(frames=source.frames, updates=self.learner.updates)
-        self.reporter.finish(self.stop_reason, pace)
+        with _despite_full_disk():
+            self.reporter.finish(self.stop_reason, pace)
 
     def _evaluate(self, source: Source) -> None:
         self._require_sound()

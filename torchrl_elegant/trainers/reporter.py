@@ -124,8 +124,6 @@ class Reporter:
     def finish(self, reason: str | None, pace: str) -> None:
         """Say how the run ended, and where its time went."""
         self._bar.close()
-        if self._last:
-            self._draw()
         if reason is not None:
             torchrl_logger.info("stopped early: %s", reason)
         if self._last:
@@ -137,6 +135,9 @@ class Reporter:
             torchrl_logger.info("last evaluation: return %.2f%s", self._last["return_mean"], known)
         torchrl_logger.info("%s", pace)
         torchrl_logger.info("run folder: %s", self._folder.path)
+        # Last, because it is the one part of this that a full disk can stop.
+        if self._last:
+            self._draw()
 
     def close(self) -> None:
         """Close bar and logger, however the run ended; may be called twice."""

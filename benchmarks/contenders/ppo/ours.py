@@ -86,4 +86,5 @@ def config(case: PPOCase) -> PPOConfig:
         normalize_advantage=True,
         num_cells=(64, 64),
         activation="tanh",
+        compile=case.compiled,
     )
