@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -11,10 +12,16 @@ import torch
 from gymnasium import spaces
 from tensordict.nn import TensorDictModuleBase
 from torch import nn
+from torchrl.envs import GymEnv
 from torchrl.envs.utils import ExplorationType, exploration_type
 
 from torchrl_elegant.envs import make_env
-from torchrl_elegant.trainers.evaluation import Evaluation, PolicyEvaluator, student_t95
+from torchrl_elegant.trainers.evaluation import (
+    Evaluation,
+    PolicyEvaluator,
+    evaluation_env,
+    student_t95,
+)
 
 
 class Counting(gymnasium.Env):
@@ -92,8 +99,34 @@ def test_learning_goes_on_as_if_not_evaluated(evaluator):
 
 
 def test_several_environments_are_refused():
+    several = make_env(partial(GymEnv, "Pendulum-v1"), 3)
     with pytest.raises(ValueError, match="`env` must be a single environment, got 3"):
-        PolicyEvaluator(make_env(Counting, 3), Policy(), episodes=1)
+        PolicyEvaluator(several, Policy(), episodes=1)
+
+
+@pytest.mark.parametrize(("envs", "episodes"), [(2, 4), (3, 4), (4, 3), (1, 3)])
+def test_side_by_side_each_environment_plays_its_share(envs, episodes):
+    # Every environment plays 2, 5, 2, 5, ... steps: the first to finish are not the ones counted.
+    evaluator = PolicyEvaluator(make_env(Counting, envs), Policy(), episodes=episodes)
+    shares = [episodes // envs + (row < episodes % envs) for row in range(envs)]
+    expected = [2 if number % 2 == 0 else 5 for share in shares for number in range(share)]
+    result = evaluator.evaluate()
+    assert sorted(result.lengths) == sorted(expected)
+    assert list(result.returns) == pytest.approx([0.5 * length for length in result.lengths])
+    assert len(evaluator.evaluate().lengths) == episodes
+    evaluator.shutdown()
+
+
+def test_as_many_environments_as_are_stepped_together():
+    made = []
+
+    def make(count):
+        made.append(count)
+        return make_env(Counting, count)
+
+    assert [evaluation_env(make, episodes).num_envs for episodes in (1, 5, 40)] == [1, 5, 16]
+    torchrl = evaluation_env(lambda count: make_env(partial(GymEnv, "Pendulum-v1"), count), 5)
+    assert torchrl.batch_size == (1,)
 
 
 def test_statistics():

@@ -58,4 +58,10 @@ def _chooser(env: GymnasiumEnv, policy: TensorDictModuleBase) -> Callable[[], Te
             return result[0] if isinstance(result, tuple) else result
 
         return act
-    return lambda: policy(TensorDict(seen, env.batch_size).to(device, copy=True)).get("action")
+
+    def call() -> Tensor:
+        # Copies: a policy may change what it is given.
+        copies = {key: value.to(device, copy=True) for key, value in seen.items()}
+        return policy(TensorDict(copies, env.batch_size)).get("action")
+
+    return call
