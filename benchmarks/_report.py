@@ -184,5 +184,6 @@ def draw(results: Sequence[Result], path: Path) -> None:
     for axis in list(axes.flat)[len(groups) :]:
         axis.set_visible(False)
     figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    # Long names would push the right column over the edge.
+    figure.savefig(path, dpi=120, bbox_inches="tight")
     pyplot.close(figure)
