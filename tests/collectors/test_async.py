@@ -21,7 +21,7 @@ from torchrl_elegant.collectors import AsyncCollector, MultiaSyncDataCollector, 
 from torchrl_elegant.collectors.blueprint import Blueprint
 
 ENVS, BATCH, WORKERS = 2, 12, 2
-RANDOM, WARMUP, TOTAL, RATIO = 96, 120, 1006, 0.25
+RANDOM, WARMUP, TOTAL, RATIO = 96, 120, 4_006, 0.25
 
 
 def make_buffer(size: int = 4096) -> TensorDictReplayBuffer:
