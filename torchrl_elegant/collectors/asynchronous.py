@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from tensordict import NestedKey, TensorDictBase
 from torch import nn
 from torchrl.collectors import MultiAsyncCollector
@@ -16,14 +15,13 @@ from torchrl.data import ReplayBuffer
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.collectors.blueprint import Blueprint, PolicyCopy
-from torchrl_elegant.collectors.liveness import close_at_exit, end_group, raise_if_dead
+from torchrl_elegant.collectors.crew import Crew
 from torchrl_elegant.collectors.mover import RowMover
 from torchrl_elegant.collectors.pacing import Pacer
-from torchrl_elegant.collectors.weights import Weights, one_source
 from torchrl_elegant.collectors.worker import WorkerLink
 
 
-class AsyncCollector(MultiAsyncCollector):
+class AsyncCollector(Crew, MultiAsyncCollector):
     """Worker processes collect into a replay buffer while this process learns from it.
 
     What differs from :class:`~torchrl.collectors.MultiAsyncCollector`: the ratio of updates to
@@ -113,10 +111,9 @@ class AsyncCollector(MultiAsyncCollector):
         self.init_random_frames, self._frames = init_random_frames, frames_done
 
     def _connect(self, link: WorkerLink, replay_buffer: ReplayBuffer) -> None:
-        self._link, self._pacer, self._weights = link, link.pacer, link.weights
+        self._pacer = link.pacer
         self._mover = RowMover(link.stage, replay_buffer, workers=link.workers)
-        self._owner, self._threads = os.getpid(), torch.get_num_threads()
-        close_at_exit(self)
+        self._enlist(link)
 
     @property
     def _frames(self) -> int:  # TorchRL's counter, for its statistics and state
@@ -183,29 +180,10 @@ class AsyncCollector(MultiAsyncCollector):
         """The rows that arrived since the last call, the last 1024 at most; None without any."""
         return self._mover.newest()
 
-    def update_policy_weights_(
-        self,
-        policy_or_weights: Weights | None = None,
-        *,
-        weights_dict: Mapping[str, Weights] | None = None,
-    ) -> None:
-        """Publishes weights and buffers; every worker takes them up before its next rollout.
-
-        Args:
-            policy_or_weights: a module or its weights; by default the policy first given.
-            weights_dict: the same under the name "policy", as TorchRL's trainers pass it.
-        """
-        if self._weights is None:
-            raise RuntimeError("`policy` must be a torch.nn.Module for its weights to be updated")
-        source = one_source(policy_or_weights, weights_dict, default=self.policy)
-        self._weights.publish(source, alive=self.check)
-
     def check(self) -> None:
         """Raises RuntimeError if a worker died, saying which, how and why."""
-        if self._shutdown_complete:
-            return
-        raise_if_dead(self.procs, self._link.message)
-        if self._mover.failure is not None:
+        super().check()
+        if not self._shutdown_complete and self._mover.failure is not None:
             raise RuntimeError("writing to the replay buffer failed") from self._mover.failure
 
     def state_dict(self) -> OrderedDict:
@@ -219,30 +197,8 @@ class AsyncCollector(MultiAsyncCollector):
         super().load_state_dict(state_dict)
         self._pacer.restore(frames=state_dict["frames"], updates=state_dict["updates"])
 
-    def _recv_and_check(self, pipe, **kwargs):
-        # Workers leave their rollouts to answer; the rows they have are staged before.
-        self._pacer.interrupt(1)
-        try:
-            return super()._recv_and_check(pipe, **kwargs)
-        finally:
-            self._pacer.interrupt(0)
-
-    def __enter__(self) -> AsyncCollector:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.shutdown(raise_on_error=False)
-
     def _shutdown_main(self, timeout: float | None = None) -> None:
         if self._shutdown_complete or self._owner != os.getpid():
             return
-        self._pacer.stop()
-        procs = getattr(self, "procs", ())
-        if timeout is None and any(process.exitcode for process in procs):
-            timeout = 2.0  # what a dead worker held, the others may wait for in vain
         super()._shutdown_main(timeout)
-        torch.set_num_threads(self._threads)
-        for process in procs:
-            if process.exitcode:
-                end_group(process.pid)
         self._mover.stop()
