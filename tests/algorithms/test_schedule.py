@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from torchrl_elegant.algorithms import CriticTrust, EveryUpdate
+from torchrl_elegant.algorithms import CriticTrust, EveryUpdate, Ramp
 
 
 def run(schedule, errors):
@@ -115,3 +115,17 @@ def test_every_update(period):
 def test_period_must_be_positive():
     with pytest.raises(ValueError, match="`period` must be at least 1, got `0`"):
         EveryUpdate(period=0)
+
+
+def test_a_ramp_arrives_when_it_says_and_stays():
+    seen = []
+    ramp = Ramp(start=2.0, end=4.0, until=0.5, apply=seen.append)
+    for progress in (0.0, 0.25, 0.5, 0.9, 1.2):
+        ramp.at(progress)
+    assert seen == [2.0, 3.0, 4.0, 4.0, 4.0]
+
+
+@pytest.mark.parametrize("until", [0.0, -0.1, 1.1])
+def test_a_ramp_arrives_within_the_run(until):
+    with pytest.raises(ValueError, match="`until` must lie in"):
+        Ramp(start=0.0, end=1.0, until=until, apply=print)

@@ -12,7 +12,7 @@ from torchrl.envs import EnvBase
 from torchrl.objectives import SACLoss as TorchRLSACLoss
 from torchrl.objectives import SoftUpdate
 
-from torchrl_elegant.algorithms import EveryUpdate, ModSACConfig, Parts, SACConfig
+from torchrl_elegant.algorithms import EveryUpdate, ModSACConfig, Parts, Ramp, SACConfig
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.objectives import SACLoss
 from torchrl_elegant.trainers.learner import DivergedError, Learner
@@ -270,3 +270,12 @@ def test_new_data_is_shown_on_the_device_of_the_policy(batches):
     learner.policy = learner.policy.to("meta")
     learner.observe(batches[0])
     assert seen[0].device == torch.device("meta")
+
+
+def test_ramps_follow_the_progress_that_the_learner_is_told():
+    seen = []
+    parts = SACConfig(num_cells=(8,)).build(make_env("Pendulum-v1"))
+    parts.ramps = (Ramp(start=1.0, end=0.0, apply=seen.append),)
+    learner = Learner(parts)
+    learner.at(0.5)
+    assert seen == [1.0, 0.5]

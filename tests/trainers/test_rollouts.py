@@ -15,6 +15,7 @@ class Collector:
 
     def __init__(self, policy, *shape: int) -> None:
         self.policy, self.shape = policy, shape
+        self.learner = None
         self.steps = self.closed = 0
 
     def __iter__(self):
@@ -37,11 +38,16 @@ class Collector:
 class Learner:
     def __init__(self) -> None:
         self.policy = nn.Linear(1, 1)
+        self.progress: list[float] = []
+
+    def at(self, progress: float) -> None:
+        self.progress.append(progress)
 
 
 def source_of(*shape: int, total: int, **options):
     learner = Learner()
     collector = Collector(learner.policy, *shape)
+    collector.learner = learner
     return RolloutSource(collector, learner, total_frames=total, **options), collector
 
 
@@ -110,3 +116,10 @@ def test_nothing_is_owed_and_the_collector_is_closed():
         pass
     source.shutdown()
     assert collector.closed == 1
+
+
+def test_the_learner_is_told_the_progress_before_the_first_frame_and_after_each_rollout():
+    source, collector = source_of(2, 4, total=40, frames=16)
+    assert collector.learner.progress == [0.4]
+    next(iter(source))
+    assert collector.learner.progress == [0.4, 0.6]

@@ -6,6 +6,7 @@ from torchrl_elegant.algorithms.modsac import ModSACConfig
 from torchrl_elegant.algorithms.off_policy import OffPolicyConfig
 from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
 from torchrl_elegant.algorithms.ppo import PPOConfig
+from torchrl_elegant.algorithms.ramp import Ramp
 from torchrl_elegant.algorithms.registry import ALGORITHMS, register
 from torchrl_elegant.algorithms.sac import SACConfig
 from torchrl_elegant.algorithms.schedule import ActorSchedule, CriticTrust, EveryUpdate
@@ -21,6 +22,7 @@ __all__ = [
     "OnPolicyConfig",
     "PPOConfig",
     "Parts",
+    "Ramp",
     "SACConfig",
     "register",
 ]

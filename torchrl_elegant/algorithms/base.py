@@ -13,6 +13,7 @@ from torchrl.envs import EnvBase
 from torchrl.objectives import LossModule
 from torchrl.objectives.utils import TargetNetUpdater
 
+from torchrl_elegant.algorithms.ramp import Ramp
 from torchrl_elegant.algorithms.schedule import ActorSchedule, EveryUpdate
 from torchrl_elegant.modules import ACTIVATIONS
 
@@ -32,13 +33,17 @@ def option(default: Any, help: str) -> Any:
 
 @dataclass(kw_only=True)
 class Parts:
-    """What an algorithm builds for one environment; a learner is made of it."""
+    """What an algorithm builds for one environment; a learner is made of it.
+
+    ``ramps`` are set to the run's progress after each batch of frames.
+    """
 
     policy: TensorDictModuleBase
     loss: LossModule
     optimizer: torch.optim.Optimizer
     target_updater: TargetNetUpdater | None = None
     schedule: ActorSchedule = field(default_factory=EveryUpdate)
+    ramps: tuple[Ramp, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

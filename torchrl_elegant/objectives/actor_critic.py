@@ -10,19 +10,20 @@ from tensordict import TensorDict, TensorDictBase, TensorDictParams
 from tensordict.nn import TensorDictModuleBase, dispatch
 from tensordict.utils import NestedKey
 from torch import Tensor
+from torchrl.objectives import LossModule
 from torchrl.objectives.utils import ValueEstimators, dispatch_value_estimator
 from torchrl.objectives.value import TD0Estimator
 
 from torchrl_elegant.functional import bellman_target
-from torchrl_elegant.objectives.entropy import EntropyRegularisedLoss
 from torchrl_elegant.objectives.keys import ActorCriticKeys
 from torchrl_elegant.objectives.networks import bind_networks, critic_caller
 
 
-class ActorCriticLoss(EntropyRegularisedLoss):
-    """Keys, outputs, reductions, value estimators and copies, as TorchRL's SAC has them.
+class ActorCriticLoss(LossModule):
+    """Keys, outputs, reductions, value estimators and copies, as TorchRL's losses have them.
 
-    A subclass writes its equations into ``_qvalue_loss``, ``_actor_loss``, ``_next_value``.
+    A subclass writes its equations into ``_qvalue_loss``, ``_actor_loss``, ``_next_value``, and
+    puts together in ``actor_terms`` what trains the actor.
     ``forward`` is ``critic_terms`` and ``actor_terms`` together; a learner that leaves the actor
     out of an update calls the first alone. ``terms`` names what they give.
     """
@@ -45,7 +46,7 @@ class ActorCriticLoss(EntropyRegularisedLoss):
     target_qvalue_network_params: TensorDictParams
     _in_keys: list[NestedKey] | None
     _out_keys: list[NestedKey] | None
-    terms: tuple[str, ...] = ("loss_actor", "loss_qvalue", "loss_alpha", "alpha", "entropy")
+    terms: tuple[str, ...]
     reduction: str
     scalar_output_mode: str | None
     deactivate_vmap: bool
@@ -69,16 +70,9 @@ class ActorCriticLoss(EntropyRegularisedLoss):
         tensordict.set(self.tensor_keys.priority, metadata["td_error"])
         return {"loss_qvalue": loss}
 
+    @abstractmethod
     def actor_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
-        """Only what trains the actor and the temperature."""
-        loss, metadata = self._actor_loss(tensordict)
-        log_prob = metadata["log_prob"]
-        return {
-            "loss_actor": loss,
-            "loss_alpha": self._reduce(self._alpha_loss(log_prob), tensordict),
-            "alpha": metadata["alpha"],
-            "entropy": -log_prob.mean(),
-        }
+        """Only what trains the actor, and what is learnt beside it."""
 
     # TorchRL wraps every method called *loss in two context managers, which nothing below needs.
 
@@ -87,7 +81,7 @@ class ActorCriticLoss(EntropyRegularisedLoss):
         return self._qvalue_loss(tensordict)
 
     def actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
-        """The actor's loss, which reaches the actor alone; metadata: ``log_prob``, ``alpha``."""
+        """The actor's loss, which reaches the actor alone."""
         return self._actor_loss(tensordict)
 
     @abstractmethod

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from tensordict import TensorDictParams
+from tensordict import TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
-from torchrl.objectives import LossModule
 
 from torchrl_elegant.modules import FixedTemperature, LearnedTemperature, Temperature
+from torchrl_elegant.objectives.actor_critic import ActorCriticLoss
 
 
-class EntropyRegularisedLoss(LossModule):
-    """A loss with a temperature, under the names that TorchRL's SAC gives it.
+class EntropyRegularisedLoss(ActorCriticLoss):
+    """A loss with an actor and a temperature, under the names that TorchRL's SAC gives them.
 
     ``log_alpha`` is a parameter (learnt) or a buffer (fixed); ``alpha_init``, ``_target_entropy``
     and the bounds are buffers. The target entropy is looked up when first needed, because
@@ -26,8 +26,8 @@ class EntropyRegularisedLoss(LossModule):
     # Names that a schedule may assign a number to, as for TorchRL's SAC.
     _schedulable_buffers = frozenset({"alpha_init", "min_log_alpha", "max_log_alpha", "log_alpha"})
 
+    terms: tuple[str, ...] = ("loss_actor", "loss_qvalue", "loss_alpha", "alpha", "entropy")
     _action_spec: TensorSpec | None
-    actor_network_params: TensorDictParams
 
     def _register_temperature(
         self, temperature: Temperature, action_spec: TensorSpec | None
@@ -48,6 +48,16 @@ class EntropyRegularisedLoss(LossModule):
                 short = f"{name[:3]}_log_alpha"
                 delattr(self, short)
                 self.register_buffer(short, torch.tensor(math.log(bound), device=device))
+
+    def actor_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
+        loss, metadata = self._actor_loss(tensordict)
+        log_prob = metadata["log_prob"]
+        return {
+            "loss_actor": loss,
+            "loss_alpha": self._reduce(self._alpha_loss(log_prob), tensordict),
+            "alpha": metadata["alpha"],
+            "entropy": -log_prob.mean(),
+        }
 
     @property
     def device(self) -> torch.device:

@@ -13,13 +13,12 @@ from torchrl.objectives.utils import distance_loss
 
 from torchrl_elegant.functional import pick_members, reduce_members, soft_value
 from torchrl_elegant.modules import EnsembleCritic, Temperature
-from torchrl_elegant.objectives.actor_critic import ActorCriticLoss
-from torchrl_elegant.objectives.entropy import temperature_from
+from torchrl_elegant.objectives.entropy import EntropyRegularisedLoss, temperature_from
 from torchrl_elegant.objectives.keys import keys_of
 from torchrl_elegant.objectives.networks import sample_action, scatter_valid
 
 
-class SACLoss(ActorCriticLoss):
+class SACLoss(EntropyRegularisedLoss):
     r"""SAC (Haarnoja et al. 2018, arXiv:1812.05905) for critic ensembles of any size.
 
     With members :math:`Q_i`, targets :math:`\bar Q_i`, a subset :math:`M` of members and actions
@@ -154,7 +153,7 @@ class SACLoss(ActorCriticLoss):
         return self._reduce(loss, tensordict), metadata
 
     def _actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
-        """Equation (7); reaches the actor alone."""
+        """Equation (7); reaches the actor alone. Metadata: ``log_prob``, ``alpha``."""
         self._bound_temperature()
         action, log_prob = sample_action(self, tensordict)
         value = reduce_members(self._critic.frozen(tensordict, action), self.actor_value)

@@ -55,6 +55,7 @@ class Learner:
         self.optimizer = parts.optimizer
         self.target_updater = parts.target_updater
         self.schedule = parts.schedule
+        self.ramps = parts.ramps
         self.max_grad_norm = max_grad_norm
         if isinstance(self.optimizer, LeanAdam):
             # It clips while it steps.
@@ -62,6 +63,7 @@ class Learner:
         self.ranks = ranks
         self.updates = 0
         self._params = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self.at(0.0)
 
     def update(self, batch: TensorDictBase, call: LossCall | None = None) -> dict[str, Tensor]:
         """Learn from one batch; ``call`` stands in for the loss where a trainer wraps it."""
@@ -82,6 +84,11 @@ class Learner:
         self.schedule.observe(terms)
         self.updates += 1
         return {name: value.detach() for name, value in terms.items()}
+
+    def at(self, progress: float) -> None:
+        """Set what changes over a run of which ``progress``, from 0 to 1, is done."""
+        for ramp in self.ramps:
+            ramp.at(progress)
 
     @property
     def metric_names(self) -> list[str]:

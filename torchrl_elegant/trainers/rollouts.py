@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 
 from tensordict import TensorDictBase
 from torchrl.collectors import BaseCollector
 
-from torchrl_elegant.trainers.behaviour import copy_weights
+from torchrl_elegant.trainers.collecting import Collecting
 from torchrl_elegant.trainers.learner import Learner
 
 
-class RolloutSource:
+class RolloutSource(Collecting):
     """Yields rollouts ``[*envs, T]``, on the learner's device, until all frames are collected.
 
     Args:
@@ -25,8 +24,6 @@ class RolloutSource:
         ranks: processes that collect as many frames as this one at the same time.
     """
 
-    activity = "collect"
-
     def __init__(
         self,
         collector: BaseCollector,
@@ -36,17 +33,13 @@ class RolloutSource:
         frames: int = 0,
         ranks: int = 1,
     ) -> None:
-        self.frames = frames
-        self._collector, self._learner = collector, learner
-        self._total, self._ranks = total_frames, ranks
-        self._episodes: list[tuple[float, int]] = []
+        super().__init__(collector, learner, total_frames=total_frames, frames=frames, ranks=ranks)
         self._device = next(learner.policy.parameters()).device
 
     def __iter__(self) -> Iterator[TensorDictBase]:
         for collected in self._collector:
             rollout = self._cut(collected)
-            self._note_episodes(rollout)
-            self.frames += rollout.numel() * self._ranks
+            self._count(rollout)
             yield rollout.to(self._device)
             if self.frames >= self._total:
                 return
@@ -55,30 +48,7 @@ class RolloutSource:
         """Nothing is owed: a rollout is learnt from before the next is collected."""
         return 0.0
 
-    def push(self, updates: int) -> None:
-        if self._collector.policy is not self._learner.policy:
-            copy_weights(self._learner.policy, self._collector.policy)
-
-    def episodes(self) -> list[tuple[float, int]]:
-        ended, self._episodes = self._episodes, []
-        return ended
-
-    def pause(self) -> AbstractContextManager:
-        return nullcontext()
-
-    def shutdown(self) -> None:
-        self._collector.shutdown()
-
     def _cut(self, rollout: TensorDictBase) -> TensorDictBase:
         steps = rollout.shape[-1]
         per_step = rollout.numel() // steps * self._ranks
         return rollout[..., : min(steps, -(-(self._total - self.frames) // per_step))]
-
-    def _note_episodes(self, rollout: TensorDictBase) -> None:
-        done = rollout.get(("next", "done")).squeeze(-1)
-        if done.any():
-            after = rollout.get("next")
-            returns, lengths = (after.get(key)[done] for key in ("episode_reward", "step_count"))
-            self._episodes += zip(
-                returns.flatten().tolist(), lengths.flatten().tolist(), strict=True
-            )

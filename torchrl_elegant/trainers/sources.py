@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Protocol
 
-from tensordict import NestedKey, TensorDictBase
+from tensordict import NestedKey
 from torchrl.data import ReplayBuffer
 
 from torchrl_elegant.collectors import AsyncCollector, SyncCollector
-from torchrl_elegant.trainers.behaviour import copy_weights
+from torchrl_elegant.trainers.collecting import Collecting
 from torchrl_elegant.trainers.learner import Learner
 
 # Updates made between two looks at the collector; bounds how long a stop has to wait.
@@ -48,7 +48,7 @@ class Source(Protocol):
     def shutdown(self) -> None: ...
 
 
-class SyncSource:
+class SyncSource(Collecting):
     """Collect in this process, then learn.
 
     Args:
@@ -64,8 +64,6 @@ class SyncSource:
         ranks: processes that collect as many frames as this one at the same time.
     """
 
-    activity = "collect"
-
     def __init__(
         self,
         collector: SyncCollector,
@@ -79,11 +77,9 @@ class SyncSource:
         frames: int = 0,
         ranks: int = 1,
     ) -> None:
-        self.frames = frames
-        self._collector, self._buffer, self._learner = collector, buffer, learner
-        self._keys, self._total, self._ranks = list(keys), total_frames, ranks
+        super().__init__(collector, learner, total_frames=total_frames, frames=frames, ranks=ranks)
+        self._buffer, self._keys = buffer, list(keys)
         self._updates_per_frame, self._free_frames = updates_per_frame, free_frames
-        self._episodes: list[tuple[float, int]] = []
 
     def __iter__(self) -> Iterator[int]:
         for batch in self._collector:
@@ -91,11 +87,10 @@ class SyncSource:
             left = -(-(self._total - self.frames) // self._ranks)
             if batch.numel() > left:
                 batch = batch.reshape(-1)[:left]
-            self._note_episodes(batch)
             self._buffer.extend(batch.select(*self._keys).reshape(-1))
             if self._learner.observes:
                 self._learner.observe(batch.reshape(-1))
-            self.frames += batch.numel() * self._ranks
+            self._count(batch)
             # 0.1 * 30 and its like fall short of the whole number by one rounding error.
             due = max(0, math.floor(self.debt() + 1e-6))
             while due > _CHUNK:
@@ -108,29 +103,6 @@ class SyncSource:
     def debt(self) -> float:
         owed = self._updates_per_frame * (self.frames - self._free_frames)
         return owed - self._learner.updates
-
-    def push(self, updates: int) -> None:
-        if updates and self._collector.policy is not self._learner.policy:
-            copy_weights(self._learner.policy, self._collector.policy)
-
-    def episodes(self) -> list[tuple[float, int]]:
-        ended, self._episodes = self._episodes, []
-        return ended
-
-    def pause(self) -> AbstractContextManager:
-        return nullcontext()
-
-    def shutdown(self) -> None:
-        self._collector.shutdown()
-
-    def _note_episodes(self, batch: TensorDictBase) -> None:
-        done = batch.get(("next", "done")).squeeze(-1)
-        if done.any():
-            after = batch.get("next")
-            returns, lengths = (after.get(key)[done] for key in ("episode_reward", "step_count"))
-            self._episodes += zip(
-                returns.flatten().tolist(), lengths.flatten().tolist(), strict=True
-            )
 
 
 class AsyncSource:
@@ -166,6 +138,7 @@ class AsyncSource:
             collector.check()
             arrived = collector.frames
             due = collector.updates_due()
+            self._learner.at(arrived / collector.total_frames)
             if due == 0 and arrived >= collector.total_frames:
                 return
             if due == 0:
