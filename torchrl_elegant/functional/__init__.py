@@ -5,6 +5,7 @@ from torchrl_elegant.functional.bellman import bellman_target, soft_value
 from torchrl_elegant.functional.categorical import categorical_entropy, categorical_sample
 from torchrl_elegant.functional.ensembles import pick_members, reduce_members
 from torchrl_elegant.functional.gaussian import normal_entropy, normal_log_prob
+from torchrl_elegant.functional.multi_step import Spans, spans
 from torchrl_elegant.functional.squash import squashed_mode, squashed_sample
 from torchrl_elegant.functional.surrogate import clipped_surrogate, ratio_statistics
 from torchrl_elegant.functional.trust import actor_ratio, critic_trust
@@ -15,6 +16,7 @@ from torchrl_elegant.functional.value_fit import (
 )
 
 __all__ = [
+    "Spans",
     "actor_ratio",
     "bellman_target",
     "categorical_entropy",
@@ -31,6 +33,7 @@ __all__ = [
     "ratio_statistics",
     "reduce_members",
     "soft_value",
+    "spans",
     "squashed_mode",
     "squashed_sample",
     "standardised",

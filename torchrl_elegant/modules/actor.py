@@ -79,9 +79,9 @@ class SquashedGaussianActor(TensorDictModuleBase):
         action = self._act([tensordict.get(key) for key in self.in_keys])
         return tensordict.set(self.out_keys[0], action)
 
-    def act(self, observation: Tensor) -> Tensor:
-        """The action for one observation tensor; for actors with a single observation key."""
-        return self._act([observation])
+    def act(self, *observation: Tensor) -> Tensor:
+        """The action at observations given in the order of ``in_keys``."""
+        return self._act(observation)
 
     def sample(self, observation: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Reparameterised action ``[*B, *A]`` and its log-density ``[*B]``."""

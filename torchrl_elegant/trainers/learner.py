@@ -13,6 +13,7 @@ from torch import Tensor
 from torchrl_elegant.algorithms import Parts
 from torchrl_elegant.algorithms.clipping import clip_gradients
 from torchrl_elegant.algorithms.optimiser import LeanAdam
+from torchrl_elegant.algorithms.preparation import check_stored
 from torchrl_elegant.trainers.distributed import Ranks
 
 
@@ -56,6 +57,7 @@ class Learner:
         self.target_updater = parts.target_updater
         self.schedule = parts.schedule
         self.ramps = parts.ramps
+        self.prepare, self.return_fit = parts.prepare, parts.return_fit
         self.max_grad_norm = max_grad_norm
         if isinstance(self.optimizer, LeanAdam):
             # It clips while it steps.
@@ -67,7 +69,10 @@ class Learner:
 
     def update(self, batch: TensorDictBase, call: LossCall | None = None) -> dict[str, Tensor]:
         """Learn from one batch; ``call`` stands in for the loss where a trainer wraps it."""
-        terms = self._terms(batch, call or self._call)
+        prepared = self._prepared(batch)
+        terms = self._terms(prepared, call or self._call)
+        if prepared is not batch:
+            self._hand_back_priority(batch, prepared)
         losses = [value for name, value in terms.items() if name.startswith("loss_")]
         total = sum(losses[1:], start=losses[0])
         if total.device.type == "cpu" and not math.isfinite(total.item()):
@@ -93,17 +98,24 @@ class Learner:
     @property
     def metric_names(self) -> list[str]:
         """Names of all that updates report."""
-        return [str(name) for name in self.loss.out_keys]
+        more = [] if self.return_fit is None else [self.return_fit.name]
+        return [*map(str, self.loss.out_keys), *more]
 
     @property
     def observes(self) -> bool:
-        """Whether the loss keeps statistics of newly collected data."""
-        return hasattr(self.loss, "observe")
+        """Whether anything here keeps statistics of newly collected data."""
+        return hasattr(self.loss, "observe") or (self.prepare is not None and self.prepare.observes)
 
-    def observe(self, batch: TensorDictBase) -> None:
-        """Show newly collected data to a loss that ``observes``; others take no notice."""
-        if self.observes:
-            self.loss.observe(batch.to(next(self.policy.parameters()).device))
+    def observe(self, batch: TensorDictBase, *, stream: int = 0) -> None:
+        """Show newly collected data ``[*envs, time]``, of one of several groups of environments
+        that step on their own, to whatever ``observes``."""
+        if not batch.numel():
+            return
+        if self.prepare is not None:
+            self.prepare.observe(batch, stream=stream, gather=self._gather)
+        if hasattr(self.loss, "observe"):
+            device = next(self.policy.parameters()).device
+            self.loss.observe(self._prepared(batch.to(device)))
 
     def raise_if_diverged(self, terms: Mapping[str, Tensor]) -> None:
         """Name the first term that is not finite; on a GPU call it where waiting is cheap."""
@@ -132,15 +144,32 @@ class Learner:
             "target_updater": self.target_updater and self.target_updater.state_dict(),
             "schedule": self.schedule.state_dict(),
             "updates": self.updates,
+            "prepare": self.prepare and self.prepare.state_dict(),
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        # Runs of before there was anything to prepare have stored nothing of it.
+        check_stored(self.prepare, state_dict.get("prepare"))
         self.loss.load_state_dict(state_dict["loss"])
         self.optimizer.load_state_dict(state_dict["optimizer"])
         if self.target_updater is not None:
             self.target_updater.load_state_dict(state_dict["target_updater"])
         self.schedule.load_state_dict(state_dict["schedule"])
         self.updates = state_dict["updates"]
+        if self.prepare is not None and state_dict.get("prepare") is not None:
+            self.prepare.load_state_dict(state_dict["prepare"])
+
+    def _prepared(self, batch: TensorDictBase) -> TensorDictBase:
+        return batch if self.prepare is None else self.prepare(batch)
+
+    def _hand_back_priority(self, batch: TensorDictBase, prepared: TensorDictBase) -> None:
+        key = getattr(self.loss.tensor_keys, "priority", None)
+        priority = None if key is None else prepared.get(key, None)
+        if priority is not None:
+            batch.set(key, priority)
+
+    def _gather(self, part: Tensor) -> list[Tensor]:
+        return [part] if self.ranks is None else self.ranks.gather(part)
 
     def _average_over(self, ranks: Ranks, terms: dict[str, Tensor]) -> None:
         ranks.average_gradients(self._params)
@@ -152,6 +181,8 @@ class Learner:
         if not hasattr(self.loss, "critic_terms"):
             return dict(call(batch).items())
         terms = dict(call(batch, "critic_terms"))
+        if self.return_fit is not None:
+            terms[self.return_fit.name] = self.return_fit(batch)
         if self.schedule.due():
             terms.update(call(batch, "actor_terms"))
         return terms

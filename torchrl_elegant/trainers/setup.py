@@ -56,7 +56,7 @@ def build_learner(
     with their_mistake(run):
         env = make(1, seed=0, device=ranks.device)
     try:
-        parts = config.build(env)
+        parts = config.assemble(env)
         _check_storable(parts.policy)
         kind = RolloutLearner if isinstance(config, OnPolicyConfig) else Learner
         learner = kind(
@@ -119,6 +119,7 @@ def build_source(
         free_frames=free_frames(config, counters),
         frames=counters.frames,
         ranks=ranks.count,
+        fold=config.fold and config.fold(),
     )
 
 
@@ -162,6 +163,11 @@ def _workers(
         keys=list(learner.loss.in_keys),
         seed=seed_of(run, TRAIN),
         frames_done=counters.frames,
+        # Workers get on to where the first row is known.
+        slack_batches=1 + -(-config.span * run.num_envs // (run.frames_per_batch or run.num_envs)),
+        fold=config.fold,
+        # Statistics take in every row, once.
+        rows_kept=None if learner.prepare and learner.prepare.observes else 1024,
     )
 
 
