@@ -13,6 +13,7 @@ from torchrl.modules import OneHotCategorical
 
 from torchrl_elegant.functional import categorical_entropy, categorical_sample
 from torchrl_elegant.modules.policy import StochasticActor
+from torchrl_elegant.modules.rollout import CategoricalRollout, can_plan
 
 DiscreteForm = Literal["one_hot", "categorical"]
 
@@ -86,6 +87,9 @@ class CategoricalActor(StochasticActor):
     def head(self, observation: Sequence[Tensor]) -> CategoricalHead:
         logits = self.net(self.inputs.join(observation))
         return CategoricalHead(logits.log_softmax(-1), self.form == "one_hot")
+
+    def rollout(self, *, frames: int, count: int) -> CategoricalRollout | None:
+        return CategoricalRollout(self, frames=frames, count=count) if can_plan(self) else None
 
     def get_dist(self, tensordict: TensorDictBase) -> Categorical | OneHotCategorical:
         logits = self.net(self.inputs.join([tensordict.get(key) for key in self.in_keys]))
