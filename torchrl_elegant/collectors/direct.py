@@ -16,11 +16,16 @@ from torchrl.modules import RandomPolicy
 
 @dataclass(frozen=True, kw_only=True)
 class DirectCall:
-    """`act(*reads)` gives the value of `writes`, or a tuple where there are several."""
+    """`act(*reads)` gives the value of `writes`, or a tuple where there are several.
+
+    `restart(rows)` is told after each step which environments start anew, where the policy carries
+    something from step to step.
+    """
 
     reads: Sequence[NestedKey]
     writes: Sequence[str]
     act: Callable[..., Tensor | tuple[Tensor, ...]]
+    restart: Callable[[Tensor], None] | None = None
 
 
 def direct_call(policy: Any, observations: Collection[NestedKey]) -> DirectCall | None:
@@ -52,7 +57,8 @@ def direct_call(policy: Any, observations: Collection[NestedKey]) -> DirectCall 
             break
         if "forward" in vars(kind):
             return None
-    return DirectCall(reads=reads, writes=writes, act=act)
+    restart = getattr(policy, "restart", None)
+    return DirectCall(reads=reads, writes=writes, act=act, restart=restart)
 
 
 def _random_call(policy: RandomPolicy) -> DirectCall | None:
