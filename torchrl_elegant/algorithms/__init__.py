@@ -1,7 +1,9 @@
 """Algorithms: one file each, a configuration and how it builds its learner's parts."""
 
+from torchrl_elegant.algorithms.actor_critic import ActorCriticConfig
 from torchrl_elegant.algorithms.base import AlgorithmConfig
 from torchrl_elegant.algorithms.base import Parts as Parts
+from torchrl_elegant.algorithms.ddpg import DDPGConfig
 from torchrl_elegant.algorithms.modsac import ModSACConfig
 from torchrl_elegant.algorithms.off_policy import OffPolicyConfig
 from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
@@ -10,12 +12,15 @@ from torchrl_elegant.algorithms.ramp import Ramp
 from torchrl_elegant.algorithms.registry import ALGORITHMS, register
 from torchrl_elegant.algorithms.sac import SACConfig
 from torchrl_elegant.algorithms.schedule import ActorSchedule, CriticTrust, EveryUpdate
+from torchrl_elegant.algorithms.td3 import TD3Config
 
 __all__ = [
     "ALGORITHMS",
+    "ActorCriticConfig",
     "ActorSchedule",
     "AlgorithmConfig",
     "CriticTrust",
+    "DDPGConfig",
     "EveryUpdate",
     "ModSACConfig",
     "OffPolicyConfig",
@@ -24,5 +29,6 @@ __all__ = [
     "Parts",
     "Ramp",
     "SACConfig",
+    "TD3Config",
     "register",
 ]

@@ -29,13 +29,15 @@ class DirectCall:
     """`act(*reads)` gives the value of `writes`, or a tuple where there are several.
 
     Where `plan` is given, `plan(frames=..., count=...)` is the policy of one whole rollout, or None
-    if this one has to be acted step by step.
+    if this one has to be acted step by step. `restart(rows)` is told after each step which
+    environments start anew, where the policy carries something from step to step.
     """
 
     reads: Sequence[NestedKey]
     writes: Sequence[str]
     act: Callable[..., Tensor | tuple[Tensor, ...]]
     plan: Callable[..., RolloutPlan | None] | None = None
+    restart: Callable[[Tensor], None] | None = None
 
 
 def direct_call(policy: Any, observations: Collection[NestedKey]) -> DirectCall | None:
@@ -67,7 +69,8 @@ def direct_call(policy: Any, observations: Collection[NestedKey]) -> DirectCall 
             break
         if "forward" in vars(kind):
             return None
-    return DirectCall(reads=reads, writes=writes, act=act, plan=_plan_of(policy))
+    restart = getattr(policy, "restart", None)
+    return DirectCall(reads=reads, writes=writes, act=act, plan=_plan_of(policy), restart=restart)
 
 
 def _plan_of(policy: TensorDictModuleBase) -> Callable[..., RolloutPlan | None] | None:

@@ -112,6 +112,7 @@ class LeanRollout:
         rows, decode, steps = self._rows, self._decode, 0
         self._take_up(collector)
         choose = self._chooser(collector)
+        restart = None if self._direct is None else self._direct.restart
         rows.begin()
         self._outputs.begin()
         try:
@@ -121,6 +122,8 @@ class LeanRollout:
                     choose, decode = partial(self._call_plan, plan), self._decode_rows
                 while steps < self._frames:
                     rows.step(steps, decode(choose(steps).numpy()))
+                    if restart is not None and (ended := rows.ended(steps)).any():
+                        restart(torch.from_numpy(ended).view(collector.env.batch_size))
                     steps += 1
         finally:
             # Also where a step failed: who goes on then goes on from the last that did not.

@@ -122,6 +122,10 @@ class Rows:
             self.episodes.end(t, i)
             self._write(t + 1, i, self._stepper.reset(i))
 
+    def ended(self, t: int) -> np.ndarray:
+        """Which simulators start anew after step `t`, `[n]`."""
+        return self._terminated[t] | self._truncated[t]
+
     def _cut(self, t: int, ended: list[int]) -> list[int]:
         cut = self.episodes.cuts(t)
         self._truncated[t, cut] = True

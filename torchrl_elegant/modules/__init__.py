@@ -8,10 +8,14 @@ from torchrl_elegant.modules.build import (
     build_value,
     observation_shapes,
 )
+from torchrl_elegant.modules.build_deterministic import build_deterministic_actor
 from torchrl_elegant.modules.categorical import CategoricalActor
+from torchrl_elegant.modules.deterministic import DeterministicActor
 from torchrl_elegant.modules.ensemble import EnsembleCritic, EnsembleMLP
 from torchrl_elegant.modules.gaussian import GaussianActor
 from torchrl_elegant.modules.mlp import ACTIVATIONS, MLP
+from torchrl_elegant.modules.noise import GaussianNoise, Noise, OrnsteinUhlenbeckNoise, make_noise
+from torchrl_elegant.modules.noisy import NoisyActor
 from torchrl_elegant.modules.policy import StochasticActor
 from torchrl_elegant.modules.temperature import FixedTemperature, LearnedTemperature, Temperature
 from torchrl_elegant.modules.value import StateValue
@@ -20,18 +24,25 @@ __all__ = [
     "ACTIVATIONS",
     "MLP",
     "CategoricalActor",
+    "DeterministicActor",
     "EnsembleCritic",
     "EnsembleMLP",
     "FixedTemperature",
     "GaussianActor",
+    "GaussianNoise",
     "LearnedTemperature",
+    "Noise",
+    "NoisyActor",
+    "OrnsteinUhlenbeckNoise",
     "SquashedGaussianActor",
     "StateValue",
     "StochasticActor",
     "Temperature",
     "build_actor",
     "build_critic",
+    "build_deterministic_actor",
     "build_stochastic_actor",
     "build_value",
+    "make_noise",
     "observation_shapes",
 ]

@@ -13,12 +13,13 @@ from torchrl.envs.utils import ExplorationType, exploration_type
 from torchrl.modules import TanhNormal
 
 from torchrl_elegant.functional import squashed_mode, squashed_sample
+from torchrl_elegant.modules.bounds import BoundedAction
 from torchrl_elegant.modules.mlp import MLP
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 
 
-class SquashedGaussianActor(TensorDictModuleBase):
+class SquashedGaussianActor(BoundedAction, TensorDictModuleBase):
     """Policy ``a = low + (high - low) (tanh(u) + 1) / 2``, ``u ~ N(mu(s), sigma(s)^2)``.
 
     It stands wherever TorchRL takes a ``ProbabilisticActor``: collectors read its action, TorchRL's
@@ -50,12 +51,6 @@ class SquashedGaussianActor(TensorDictModuleBase):
         action_key: NestedKey = "action",
     ) -> None:
         super().__init__()
-        low, high = (torch.as_tensor(x, dtype=torch.float32).clone() for x in (low, high))
-        if not bool((torch.isfinite(low) & torch.isfinite(high) & (low < high)).all()):
-            raise ValueError(
-                f"`low` and `high` must be finite with low < high, got `{low.tolist()}` and "
-                f"`{high.tolist()}`; a squashed Gaussian needs a bounded action space"
-            )
         self.in_keys = list(observation)
         self.out_keys = [action_key]
         self.log_prob_keys = ["action_log_prob"]
@@ -63,13 +58,10 @@ class SquashedGaussianActor(TensorDictModuleBase):
         self._shapes = {key: tuple(shape) for key, shape in observation.items()}
         self._event_dims = [len(shape) for shape in self._shapes.values()]
         self._num_cells = tuple(num_cells)
-        self.register_buffer("low", low)
-        self.register_buffer("high", high)
-        self._unit_bounds = bool((low == -1).all() and (high == 1).all())
-        self.action_shape = low.shape
+        self._set_bounds(low, high)
         self.net = MLP(
             in_features=sum(torch.Size(s).numel() for s in self._shapes.values()),
-            out_features=2 * low.numel(),
+            out_features=2 * self.low.numel(),
             num_cells=num_cells,
             activation=activation,
             output_gain=0.01,
@@ -124,10 +116,3 @@ class SquashedGaussianActor(TensorDictModuleBase):
         if exploration_type() in (None, ExplorationType.RANDOM):
             loc = torch.addcmul(loc, log_std.exp(), torch.randn_like(loc))
         return self._scale(squashed_mode(loc))
-
-    def _scale(self, action: Tensor) -> Tensor:
-        action = action if len(self.action_shape) < 2 else action.unflatten(-1, self.action_shape)
-        if self._unit_bounds:
-            return action
-        half = (self.high - self.low) * 0.5
-        return torch.addcmul(self.low + half, action, half)

@@ -15,7 +15,7 @@ from torchrl.objectives.utils import ValueEstimators, dispatch_value_estimator
 from torchrl.objectives.value import TD0Estimator
 
 from torchrl_elegant.functional import bellman_target
-from torchrl_elegant.objectives.keys import ActorCriticKeys
+from torchrl_elegant.objectives.keys import ActorCriticKeys, CriticKeys
 from torchrl_elegant.objectives.networks import bind_networks, critic_caller
 
 
@@ -28,9 +28,9 @@ class ActorCriticLoss(LossModule):
     out of an update calls the first alone. ``terms`` names what they give.
     """
 
-    _AcceptedKeys = ActorCriticKeys
-    default_keys = ActorCriticKeys
-    tensor_keys: ActorCriticKeys
+    _AcceptedKeys: type[CriticKeys] = ActorCriticKeys
+    default_keys: type[CriticKeys] = ActorCriticKeys
+    tensor_keys: CriticKeys
     default_value_estimator = ValueEstimators.TD0
     SUPPORTED_VALUE_ESTIMATORS = (
         ValueEstimators.TD0,
@@ -95,8 +95,9 @@ class ActorCriticLoss(LossModule):
         """Value of the next state, from target networks."""
 
     @torch.no_grad()
-    def _target_value(self, tensordict: TensorDictBase) -> Tensor:
-        next_value = self._next_value(tensordict.get("next"))
+    def _target_value(self, tensordict: TensorDictBase, next_value: Tensor | None = None) -> Tensor:
+        if next_value is None:
+            next_value = self._next_value(tensordict.get("next"))
         estimator, keys = self.value_estimator, self.tensor_keys
         terminated = tensordict.get(("next", keys.terminated), None)
         plain = type(estimator) is TD0Estimator and not estimator.average_rewards

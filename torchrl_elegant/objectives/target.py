@@ -10,6 +10,10 @@ from torchrl.objectives import LossModule, SoftUpdate
 class LeanSoftUpdate(SoftUpdate):
     """TorchRL's ``SoftUpdate`` with its tensors gathered once: a sixth of the time per step.
 
+    With a ``period`` only every so manieth step moves the targets: all of them then, as TD3 has it
+    (Fujimoto et al. 2018, algorithm 1), where the period is the actor's. The count is part of the
+    state.
+
     >>> from torchrl_elegant.modules import EnsembleCritic, SquashedGaussianActor
     >>> from torchrl_elegant.objectives import SACLoss
     >>> shape = {"observation": (3,)}
@@ -24,12 +28,19 @@ class LeanSoftUpdate(SoftUpdate):
     0.5
     """
 
-    def __init__(self, loss_module: LossModule, *, tau: float) -> None:
+    def __init__(self, loss_module: LossModule, *, tau: float, period: int = 1) -> None:
+        if period < 1:
+            raise ValueError(f"`period` must be at least 1, got `{period}`")
         super().__init__(loss_module, tau=tau)
+        self.period = period
+        self.counter = 0  # by TorchRL's name, under which it is stored
         self._pairs: tuple[list[Tensor], list[Tensor]] | None = None
 
     @torch.no_grad()
     def step(self) -> None:
+        self.counter += 1
+        if self.counter % self.period:
+            return
         if self._pairs is None or not self._is_current(*self._pairs):
             self._pairs = self._gather()
         sources, targets = self._pairs
