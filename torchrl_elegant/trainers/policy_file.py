@@ -15,7 +15,12 @@ from tensordict.nn import TensorDictModuleBase
 from torch.nn.functional import one_hot
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from torchrl_elegant.modules import CategoricalActor, GaussianActor, SquashedGaussianActor
+from torchrl_elegant.modules import (
+    CategoricalActor,
+    EpsilonGreedyActor,
+    GaussianActor,
+    SquashedGaussianActor,
+)
 from torchrl_elegant.trainers.atomic import write_file
 from torchrl_elegant.trainers.values import UsageError, nearest
 
@@ -32,6 +37,7 @@ class PolicyFileError(UsageError):
 # Name in the file -> callable that returns the untrained actor; add your own to load your actors.
 BUILDERS: dict[str, Callable[..., TensorDictModuleBase]] = {
     "CategoricalActor": CategoricalActor,
+    "EpsilonGreedyActor": EpsilonGreedyActor.from_spec,
     "GaussianActor": GaussianActor,
     "SquashedGaussianActor": SquashedGaussianActor,
 }
