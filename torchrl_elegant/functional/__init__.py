@@ -3,6 +3,7 @@
 from torchrl_elegant.functional.advantage import discounted_sum, gae, standardised
 from torchrl_elegant.functional.bellman import bellman_target, soft_value
 from torchrl_elegant.functional.categorical import categorical_entropy, categorical_sample
+from torchrl_elegant.functional.choices import choose, chosen, dueling_values
 from torchrl_elegant.functional.ensembles import pick_members, reduce_members
 from torchrl_elegant.functional.gaussian import normal_entropy, normal_log_prob
 from torchrl_elegant.functional.squash import squashed_mode, squashed_sample
@@ -19,10 +20,13 @@ __all__ = [
     "bellman_target",
     "categorical_entropy",
     "categorical_sample",
+    "choose",
+    "chosen",
     "clipped_surrogate",
     "clipped_value_loss",
     "critic_trust",
     "discounted_sum",
+    "dueling_values",
     "explained_variance",
     "gae",
     "normal_entropy",

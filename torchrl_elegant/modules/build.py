@@ -20,6 +20,14 @@ from torchrl_elegant.modules.value import StateValue
 BOOKKEEPING = frozenset({"step_count", "episode_reward", "traj_ids"})
 
 
+class ActionSpaceError(ValueError):
+    """An environment whose actions, of the ``kind`` named, an algorithm cannot take."""
+
+    def __init__(self, message: str, *, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
 def observation_shapes(env: EnvBase) -> dict[NestedKey, tuple[int, ...]]:
     """Shape, without batch dimensions, of every entry that a policy should see.
 
@@ -56,10 +64,11 @@ def bounded_action(env: EnvBase, *, algorithm: str) -> tuple[NestedKey, Bounded]
     """Key and spec of the one bounded continuous action that ``algorithm`` needs."""
     key, spec = only_action(env, algorithm=algorithm)
     if not spec.dtype.is_floating_point:
-        raise ValueError(
+        raise ActionSpaceError(
             f"{algorithm} needs a continuous action space, got `{type(spec).__name__}` with "
             f"{_choices(spec)}; choose an algorithm for discrete actions or a continuous variant "
-            "of the environment"
+            "of the environment",
+            kind="discrete",
         )
     if not isinstance(spec, Bounded):
         raise ValueError(

@@ -17,7 +17,8 @@ class EnsembleMLP(nn.Module):
     """N perceptrons of equal shape, run as batched matrix products.
 
     Parameters are ``weight_i`` of shape ``[N, in, out]`` and ``bias_i`` of shape ``[N, 1, out]``;
-    each member is orthogonally initialised on its own draw.
+    each member is orthogonally initialised on its own draw, the last layer scaled by
+    ``output_gain``.
 
     >>> import torch
     >>> net = EnsembleMLP(num_members=4, in_features=3, out_features=1, num_cells=(8,))
@@ -33,6 +34,7 @@ class EnsembleMLP(nn.Module):
         out_features: int,
         num_cells: Sequence[int] = (256, 256),
         activation: str = "relu",
+        output_gain: float = 1.0,
     ) -> None:
         super().__init__()
         if num_members < 1:
@@ -44,13 +46,13 @@ class EnsembleMLP(nn.Module):
         sizes = [in_features, *num_cells, out_features]
         self._names = [f"{kind}_{i}" for i in range(len(sizes) - 1) for kind in ("weight", "bias")]
         for i, (a, b) in enumerate(pairwise(sizes)):
-            gain = hidden_gain(activation) if i < len(num_cells) else 1.0
+            gain = hidden_gain(activation) if i < len(num_cells) else output_gain
             draws = [nn.init.orthogonal_(torch.empty(b, a), gain).T for _ in range(num_members)]
             self.register_parameter(f"weight_{i}", nn.Parameter(torch.stack(draws).contiguous()))
             self.register_parameter(f"bias_{i}", nn.Parameter(torch.zeros(num_members, 1, b)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map ``[B, in]``, shared by the members, to ``[N, B, out]``."""
+        """Map ``[B, in]``, shared by the members, or ``[N, B, in]`` to ``[N, B, out]``."""
         return self._run(x, [getattr(self, name) for name in self._names])
 
     def forward_frozen(self, x: Tensor) -> Tensor:
@@ -58,7 +60,7 @@ class EnsembleMLP(nn.Module):
         return self._run(x, [getattr(self, name).detach() for name in self._names])
 
     def _run(self, x: Tensor, params: list[Tensor]) -> Tensor:
-        x = x.expand(self.num_members, *x.shape)  # [N, B, in]
+        x = x.expand(self.num_members, *x.shape[-2:])  # [N, B, in]
         last = len(params) - 2
         for i in range(0, len(params), 2):
             x = torch.baddbmm(params[i + 1], x, params[i])  # [N, B, out]
