@@ -9,8 +9,10 @@ from torchrl_elegant.modules.build import (
     observation_shapes,
 )
 from torchrl_elegant.modules.categorical import CategoricalActor
+from torchrl_elegant.modules.encoder import ConvEncoder
 from torchrl_elegant.modules.ensemble import EnsembleCritic, EnsembleMLP
 from torchrl_elegant.modules.gaussian import GaussianActor
+from torchrl_elegant.modules.inputs import Inputs
 from torchrl_elegant.modules.mlp import ACTIVATIONS, MLP
 from torchrl_elegant.modules.policy import StochasticActor
 from torchrl_elegant.modules.temperature import FixedTemperature, LearnedTemperature, Temperature
@@ -20,10 +22,12 @@ __all__ = [
     "ACTIVATIONS",
     "MLP",
     "CategoricalActor",
+    "ConvEncoder",
     "EnsembleCritic",
     "EnsembleMLP",
     "FixedTemperature",
     "GaussianActor",
+    "Inputs",
     "LearnedTemperature",
     "SquashedGaussianActor",
     "StateValue",
