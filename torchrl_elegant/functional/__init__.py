@@ -5,6 +5,12 @@ from torchrl_elegant.functional.bellman import bellman_target, soft_value
 from torchrl_elegant.functional.categorical import categorical_entropy, categorical_sample
 from torchrl_elegant.functional.ensembles import pick_members, reduce_members
 from torchrl_elegant.functional.gaussian import normal_entropy, normal_log_prob
+from torchrl_elegant.functional.pictures import (
+    LUMA,
+    area_weights,
+    has_channels_last,
+    is_image,
+)
 from torchrl_elegant.functional.squash import squashed_mode, squashed_sample
 from torchrl_elegant.functional.surrogate import clipped_surrogate, ratio_statistics
 from torchrl_elegant.functional.trust import actor_ratio, critic_trust
@@ -15,7 +21,9 @@ from torchrl_elegant.functional.value_fit import (
 )
 
 __all__ = [
+    "LUMA",
     "actor_ratio",
+    "area_weights",
     "bellman_target",
     "categorical_entropy",
     "categorical_sample",
@@ -25,6 +33,8 @@ __all__ = [
     "discounted_sum",
     "explained_variance",
     "gae",
+    "has_channels_last",
+    "is_image",
     "normal_entropy",
     "normal_log_prob",
     "pick_members",

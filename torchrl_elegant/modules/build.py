@@ -9,9 +9,9 @@ from tensordict import NestedKey
 from torchrl.data import Bounded, Categorical, Composite, OneHot, TensorSpec
 from torchrl.envs import EnvBase
 
+from torchrl_elegant.functional import is_image
 from torchrl_elegant.modules.actor import SquashedGaussianActor
 from torchrl_elegant.modules.categorical import CategoricalActor, DiscreteForm
-from torchrl_elegant.modules.encoder import is_image
 from torchrl_elegant.modules.ensemble import EnsembleCritic
 from torchrl_elegant.modules.gaussian import GaussianActor
 from torchrl_elegant.modules.policy import StochasticActor

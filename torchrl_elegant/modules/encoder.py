@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from torchrl_elegant.functional import has_channels_last, is_image
+
 # Channels out, kernel, stride, padding of each convolution, and the size of what they end in.
 _Table = tuple[tuple[int, int, int, int], ...]
 _NATURE: tuple[_Table, int] = (((32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)), 512)
@@ -18,24 +20,6 @@ _SMALL: tuple[_Table, int] = (((16, 3, 2, 1), (32, 3, 2, 1)), 128)
 _NATURE_SIDE = 36
 # Pictures at a time where no gradient is kept: a whole rollout's activations would fill the memory.
 _CHUNK = 256
-
-
-def is_image(shape: Sequence[int]) -> bool:
-    """Whether an entry of this shape is a picture: it has three dimensions.
-
-    >>> is_image((3, 64, 64)), is_image((2, 3))
-    (True, False)
-    """
-    return len(shape) == 3
-
-
-def has_channels_last(shape: Sequence[int]) -> bool:
-    """Whether a picture's last dimension is its smallest, as simulators give colours.
-
-    >>> has_channels_last((64, 64, 3)), has_channels_last((4, 84, 84))
-    (True, False)
-    """
-    return shape[2] < min(shape[0], shape[1])
 
 
 class ConvEncoder(nn.Module):

@@ -8,7 +8,8 @@ import torch
 from tensordict import NestedKey
 from torch import Tensor, nn
 
-from torchrl_elegant.modules.encoder import ConvEncoder, is_image
+from torchrl_elegant.functional import is_image
+from torchrl_elegant.modules.encoder import ConvEncoder
 
 # In place of a number of dimensions to flatten.
 _IMAGE = -1
