@@ -14,9 +14,11 @@ from torchrl_elegant.modules.build_discrete import build_categorical_actor, buil
 from torchrl_elegant.modules.categorical import CategoricalActor
 from torchrl_elegant.modules.deterministic import DeterministicActor
 from torchrl_elegant.modules.dueling import DuelingMLP
+from torchrl_elegant.modules.encoder import ConvEncoder
 from torchrl_elegant.modules.ensemble import EnsembleCritic, EnsembleMLP
 from torchrl_elegant.modules.gaussian import GaussianActor
 from torchrl_elegant.modules.greedy import EpsilonGreedyActor
+from torchrl_elegant.modules.inputs import Inputs
 from torchrl_elegant.modules.mlp import ACTIVATIONS, MLP
 from torchrl_elegant.modules.noise import GaussianNoise, Noise, OrnsteinUhlenbeckNoise, make_noise
 from torchrl_elegant.modules.noisy import NoisyActor
@@ -30,6 +32,7 @@ __all__ = [
     "MLP",
     "ActionSpaceError",
     "CategoricalActor",
+    "ConvEncoder",
     "DeterministicActor",
     "DuelingMLP",
     "EnsembleCritic",
@@ -38,6 +41,7 @@ __all__ = [
     "FixedTemperature",
     "GaussianActor",
     "GaussianNoise",
+    "Inputs",
     "LearnedTemperature",
     "Noise",
     "NoisyActor",

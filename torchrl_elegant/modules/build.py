@@ -9,6 +9,7 @@ from tensordict import NestedKey
 from torchrl.data import Bounded, Categorical, Composite, OneHot, TensorSpec
 from torchrl.envs import EnvBase
 
+from torchrl_elegant.functional import is_image
 from torchrl_elegant.modules.actor import SquashedGaussianActor
 from torchrl_elegant.modules.categorical import CategoricalActor, DiscreteForm
 from torchrl_elegant.modules.ensemble import EnsembleCritic
@@ -40,11 +41,11 @@ def observation_shapes(env: EnvBase) -> dict[NestedKey, tuple[int, ...]]:
         name = key if isinstance(key, str) else key[-1]
         if name in BOOKKEEPING:
             continue
-        if not leaf.dtype.is_floating_point and leaf.ndim > 1:
+        if not (leaf.dtype.is_floating_point or leaf.ndim < 2 or is_image(leaf.shape)):
             raise ValueError(
-                f"observation `{key}` must be a vector, got shape `{tuple(leaf.shape)}` of "
-                f"`{leaf.dtype}`; pixels need an encoder: put a transform that flattens or embeds "
-                "them into the environment"
+                f"observation `{key}` must be a vector or a picture with its channels, got shape "
+                f"`{tuple(leaf.shape)}` of `{leaf.dtype}`; give a picture three dimensions in a "
+                "wrapper, or flatten what is none"
             )
         shapes[key] = tuple(leaf.shape)
     if not shapes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import torch
@@ -10,6 +10,7 @@ from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 
+from torchrl_elegant.modules.inputs import Inputs
 from torchrl_elegant.modules.mlp import ACTIVATIONS, check_architecture, hidden_gain
 
 
@@ -74,10 +75,11 @@ class EnsembleCritic(TensorDictModuleBase):
 
     As a TensorDict module it writes ``state_action_value`` with the members in the last dimension,
     ``[*B, N]``; with one member that is the ordinary Q network of TorchRL's losses. The losses of
-    this package call ``values`` and ``frozen_values``, which have the members first.
+    this package call ``values`` and ``frozen_values``, which have the members first. What members
+    see they see alike: one encoder serves them all.
 
     Args:
-        observation: shape of each observation entry, by key.
+        observation: shape of each observation entry, by key; ``Inputs`` joins them.
         action_shape: shape of the action.
         num_critics: how many members.
         num_cells, activation: as for ``EnsembleMLP``.
@@ -102,14 +104,14 @@ class EnsembleCritic(TensorDictModuleBase):
         action_key: NestedKey = "action",
     ) -> None:
         super().__init__()
-        self.in_keys = [*observation, action_key]
+        self.inputs = Inputs(observation)
+        self.in_keys = [*self.inputs.keys, action_key]
         self.out_keys = ["state_action_value"]
         self.num_critics = num_critics
-        self._event_dims = [len(shape) for shape in (*observation.values(), action_shape)]
-        features = sum(torch.Size(s).numel() for s in (*observation.values(), action_shape))
+        self._action_dims = len(action_shape)
         self.net = EnsembleMLP(
             num_members=num_critics,
-            in_features=features,
+            in_features=self.inputs.features + torch.Size(action_shape).numel(),
             out_features=1,
             num_cells=num_cells,
             activation=activation,
@@ -121,18 +123,15 @@ class EnsembleCritic(TensorDictModuleBase):
 
     def values(self, observation: Sequence[Tensor], action: Tensor) -> Tensor:
         """Q of every member, ``[N, *B]``."""
-        return self._shape(self.net.forward, observation, action)
+        return self._run(self.net.forward, self.inputs.parts(observation), action)
 
     def frozen_values(self, observation: Sequence[Tensor], action: Tensor) -> Tensor:
         """As ``values``; gradients reach the action but never the critics' parameters."""
-        return self._shape(self.net.forward_frozen, observation, action)
+        return self._run(self.net.forward_frozen, self.inputs.frozen_parts(observation), action)
 
-    def _shape(self, run, observation: Sequence[Tensor], action: Tensor) -> Tensor:
-        parts = [*observation, action]
-        parts = [
-            x.flatten(-d) if d > 1 else x for x, d in zip(parts, self._event_dims, strict=True)
-        ]
-        x = torch.cat(parts, -1)  # [*B, in]
+    def _run(self, run: Callable[[Tensor], Tensor], seen: list[Tensor], action: Tensor) -> Tensor:
+        dims = self._action_dims
+        x = torch.cat([*seen, action.flatten(-dims) if dims > 1 else action], -1)  # [*B, in]
         if x.ndim == 2:
             return run(x).squeeze(-1)
         batch = x.shape[:-1]

@@ -41,7 +41,7 @@ class StochasticActor(TensorDictModuleBase):
     it returns the mode.
 
     Args:
-        observation: shape of each observation entry, by key; entries are concatenated.
+        observation: shape of each observation entry, by key; ``Inputs`` joins them.
         outputs: size of the last layer.
         num_cells, activation: of the perceptron.
         action_key: where the action is written; the log-probability goes to
