@@ -83,7 +83,6 @@ def ordinary():
 def moved(loss):
     """The loss, its targets away from what they follow."""
     for name in [name for name in loss._modules if name.startswith("target_")]:
-        source = getattr(loss, name.removeprefix("target_"))
         for key, value in loss._modules[name].items(True, True):
             if key not in ("low", "high"):  # an actor's bounds follow nothing
                 value.data.add_(0.3 * torch.randn_like(value))

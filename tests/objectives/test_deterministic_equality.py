@@ -103,7 +103,7 @@ def test_list_of_networks():
 @BOTH
 @pytest.mark.parametrize("separate", [True, False])
 def test_shared_encoder(kind, separate):
-    # TorchRL's DDPG swaps both encoders into the module they share, and so overwrites the delayed one.
+    # TorchRL's DDPG puts both encoders into the module they share and so overwrites the delayed.
     alone = {TD3Loss: {"num_qvalue_nets": 1}, DDPGLoss: {"delay_value": False}}[kind]
     theirs, ours = twins(kind, shared_encoder, separate_losses=separate, **alone)
     assert_equal_losses(theirs, ours, make_batch())
