@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchrl_elegant.algorithms import ModSACConfig, SACConfig
+    from torchrl_elegant.algorithms import ModSACConfig, REDQConfig, SACConfig
     from torchrl_elegant.envs import make_env
     from torchrl_elegant.trainers import Policy, RunConfig, load_policy, resume, train
 
@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ModSACConfig",
     "Policy",
+    "REDQConfig",
     "RunConfig",
     "SACConfig",
     "load_policy",
@@ -31,6 +32,7 @@ __all__ = [
 # Looked up on first use: whoever wants one loss need not wait for the trainers' imports.
 _HOMES = {
     "ModSACConfig": "algorithms",
+    "REDQConfig": "algorithms",
     "SACConfig": "algorithms",
     "make_env": "envs",
     "Policy": "trainers",

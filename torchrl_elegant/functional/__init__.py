@@ -3,7 +3,7 @@
 from torchrl_elegant.functional.advantage import discounted_sum, gae, standardised
 from torchrl_elegant.functional.bellman import bellman_target, soft_value
 from torchrl_elegant.functional.categorical import categorical_entropy, categorical_sample
-from torchrl_elegant.functional.ensembles import pick_members, reduce_members
+from torchrl_elegant.functional.ensembles import draw_members, reduce_members
 from torchrl_elegant.functional.gaussian import normal_entropy, normal_log_prob
 from torchrl_elegant.functional.squash import squashed_mode, squashed_sample
 from torchrl_elegant.functional.surrogate import clipped_surrogate, ratio_statistics
@@ -23,11 +23,11 @@ __all__ = [
     "clipped_value_loss",
     "critic_trust",
     "discounted_sum",
+    "draw_members",
     "explained_variance",
     "gae",
     "normal_entropy",
     "normal_log_prob",
-    "pick_members",
     "ratio_statistics",
     "reduce_members",
     "soft_value",

@@ -95,8 +95,9 @@ class ActorCriticLoss(LossModule):
         """Value of the next state, from target networks."""
 
     @torch.no_grad()
-    def _target_value(self, tensordict: TensorDictBase) -> Tensor:
-        next_value = self._next_value(tensordict.get("next"))
+    def _target_value(self, tensordict: TensorDictBase, next_value: Tensor | None = None) -> Tensor:
+        if next_value is None:
+            next_value = self._next_value(tensordict.get("next"))
         estimator, keys = self.value_estimator, self.tensor_keys
         terminated = tensordict.get(("next", keys.terminated), None)
         plain = type(estimator) is TD0Estimator and not estimator.average_rewards

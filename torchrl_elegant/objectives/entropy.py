@@ -26,6 +26,9 @@ class EntropyRegularisedLoss(ActorCriticLoss):
     # Names that a schedule may assign a number to, as for TorchRL's SAC.
     _schedulable_buffers = frozenset({"alpha_init", "min_log_alpha", "max_log_alpha", "log_alpha"})
 
+    # What the target entropy is called in checkpoints.
+    _entropy_buffer: str = "_target_entropy"
+
     terms: tuple[str, ...] = ("loss_actor", "loss_qvalue", "loss_alpha", "alpha", "entropy")
     _action_spec: TensorSpec | None
 
@@ -50,7 +53,11 @@ class EntropyRegularisedLoss(ActorCriticLoss):
                 self.register_buffer(short, torch.tensor(math.log(bound), device=device))
 
     def actor_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
-        loss, metadata = self._actor_loss(tensordict)
+        return self._actor_terms(*self._actor_loss(tensordict), tensordict)
+
+    def _actor_terms(
+        self, loss: Tensor, metadata: dict[str, Tensor], tensordict: TensorDictBase
+    ) -> dict[str, Tensor]:
         log_prob = metadata["log_prob"]
         return {
             "loss_actor": loss,
@@ -67,13 +74,15 @@ class EntropyRegularisedLoss(ActorCriticLoss):
     @property
     def target_entropy(self) -> Tensor:
         """The entropy that a learnt temperature aims at."""
-        known = self._buffers.get("_target_entropy")
+        name = self._entropy_buffer
+        known = self._buffers.get(name)
         if known is None:
             value = self._target_entropy
             number = -float(self._action_dimensions()) if value == "auto" else float(value)
-            delattr(self, "_target_entropy")
+            if name in vars(self):
+                delattr(self, name)
             known = torch.tensor(number, device=next(self.parameters()).device)
-            self.register_buffer("_target_entropy", known)
+            self.register_buffer(name, known)
         return known
 
     def alpha_loss(self, log_prob: Tensor) -> Tensor:

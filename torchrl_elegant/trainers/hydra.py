@@ -21,12 +21,12 @@ from torchrl.data import ReplayBuffer
 from torchrl_elegant.algorithms import ALGORITHMS, OffPolicyConfig
 from torchrl_elegant.collectors import AsyncCollector, SyncCollector
 from torchrl_elegant.collectors.blueprint import _PASSED_ON
-from torchrl_elegant.objectives import ModSACLoss, SACLoss
+from torchrl_elegant.objectives import ModSACLoss, REDQLoss, SACLoss
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.config_file import from_plain
 from torchrl_elegant.trainers.train import TrainResult, run_with
 
-LOSSES = {"elegant_sac": SACLoss, "modsac": ModSACLoss}
+LOSSES = {"elegant_sac": SACLoss, "elegant_redq": REDQLoss, "modsac": ModSACLoss}
 COLLECTORS = {"elegant_sync": SyncCollector, "elegant_async": AsyncCollector}
 _HERE = __name__
 
@@ -103,9 +103,22 @@ def make_trainer(algorithm: str, **values: Any) -> ElegantTrainer:
 def _loss_node(loss: type[SACLoss]) -> type:
     kind = next(name for name, known in LOSSES.items() if known is loss)
     entries = {"gamma": None}
-    for owner in reversed([cls for cls in loss.__mro__ if issubclass(cls, SACLoss)]):
+    for owner in reversed(_takers(loss)):
         entries |= _signature(owner)
     return _node(f"{loss.__name__}Config", "make_loss", {"kind": kind} | entries)
+
+
+def _takers(loss: type[SACLoss]) -> list[type]:
+    """The classes whose constructors share a loss's arguments: each hands on what it does not know,
+    the last one knows them all."""
+    takers: list[type] = []
+    for owner in loss.__mro__:
+        if "__init__" in vars(owner):
+            takers.append(owner)
+            kinds = {p.kind for p in inspect.signature(owner).parameters.values()}
+            if inspect.Parameter.VAR_KEYWORD not in kinds:
+                break
+    return takers
 
 
 def _collector_node(kind: str, collector: type) -> type:
