@@ -13,6 +13,7 @@ from torchrl_elegant.algorithms.off_policy import OffPolicyConfig
 from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
 from torchrl_elegant.algorithms.ppo import PPOConfig
 from torchrl_elegant.algorithms.ramp import Ramp
+from torchrl_elegant.algorithms.redq import REDQConfig
 from torchrl_elegant.algorithms.registry import ALGORITHMS, register
 from torchrl_elegant.algorithms.sac import SACConfig
 from torchrl_elegant.algorithms.schedule import ActorSchedule, CriticTrust, EveryUpdate
@@ -36,6 +37,7 @@ __all__ = [
     "OnPolicyConfig",
     "PPOConfig",
     "Parts",
+    "REDQConfig",
     "Ramp",
     "SACConfig",
     "TD3Config",

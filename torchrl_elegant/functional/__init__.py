@@ -4,7 +4,7 @@ from torchrl_elegant.functional.advantage import discounted_sum, gae, standardis
 from torchrl_elegant.functional.bellman import bellman_target, soft_value
 from torchrl_elegant.functional.categorical import categorical_entropy, categorical_sample
 from torchrl_elegant.functional.choices import choose, chosen, dueling_values
-from torchrl_elegant.functional.ensembles import pick_members, reduce_members
+from torchrl_elegant.functional.ensembles import draw_members, reduce_members
 from torchrl_elegant.functional.gaussian import normal_entropy, normal_log_prob
 from torchrl_elegant.functional.pictures import (
     LUMA,
@@ -34,6 +34,7 @@ __all__ = [
     "clipped_value_loss",
     "critic_trust",
     "discounted_sum",
+    "draw_members",
     "dueling_values",
     "explained_variance",
     "gae",
@@ -41,7 +42,6 @@ __all__ = [
     "is_image",
     "normal_entropy",
     "normal_log_prob",
-    "pick_members",
     "ratio_statistics",
     "reduce_members",
     "soft_value",

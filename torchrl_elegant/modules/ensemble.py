@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -52,16 +53,20 @@ class EnsembleMLP(nn.Module):
             self.register_parameter(f"weight_{i}", nn.Parameter(torch.stack(draws).contiguous()))
             self.register_parameter(f"bias_{i}", nn.Parameter(torch.zeros(num_members, 1, b)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map ``[B, in]``, shared by the members, or ``[N, B, in]`` to ``[N, B, out]``."""
-        return self._run(x, [getattr(self, name) for name in self._names])
+    def forward(self, x: Tensor, members: Tensor | None = None) -> Tensor:
+        """Map ``[B, in]``, shared by the members, or ``[N, B, in]`` to ``[N, B, out]``.
+
+        With the indices ``members`` only those are run, and come out in their order.
+        """
+        params = [getattr(self, name) for name in self._names]
+        return self._run(x, params if members is None else [param[members] for param in params])
 
     def forward_frozen(self, x: Tensor) -> Tensor:
         """As ``forward``; gradients reach ``x`` but never the parameters."""
         return self._run(x, [getattr(self, name).detach() for name in self._names])
 
     def _run(self, x: Tensor, params: list[Tensor]) -> Tensor:
-        x = x.expand(self.num_members, *x.shape[-2:])  # [N, B, in]
+        x = x.expand(params[0].shape[0], *x.shape[-2:])  # [N, B, in]
         last = len(params) - 2
         for i in range(0, len(params), 2):
             x = torch.baddbmm(params[i + 1], x, params[i])  # [N, B, out]
@@ -121,9 +126,12 @@ class EnsembleCritic(TensorDictModuleBase):
         *observation, action = (tensordict.get(key) for key in self.in_keys)
         return tensordict.set(self.out_keys[0], self.values(observation, action).movedim(0, -1))
 
-    def values(self, observation: Sequence[Tensor], action: Tensor) -> Tensor:
-        """Q of every member, ``[N, *B]``."""
-        return self._run(self.net.forward, self.inputs.parts(observation), action)
+    def values(
+        self, observation: Sequence[Tensor], action: Tensor, members: Tensor | None = None
+    ) -> Tensor:
+        """Q of every member, ``[N, *B]``, or of those at the indices ``members``."""
+        run = partial(self.net.forward, members=members)
+        return self._run(run, self.inputs.parts(observation), action)
 
     def frozen_values(self, observation: Sequence[Tensor], action: Tensor) -> Tensor:
         """As ``values``; gradients reach the action but never the critics' parameters."""
@@ -135,4 +143,4 @@ class EnsembleCritic(TensorDictModuleBase):
         if x.ndim == 2:
             return run(x).squeeze(-1)
         batch = x.shape[:-1]
-        return run(x.reshape(-1, x.shape[-1])).reshape(self.num_critics, *batch)
+        return run(x.reshape(-1, x.shape[-1])).reshape(-1, *batch)

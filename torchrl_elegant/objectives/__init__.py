@@ -6,6 +6,7 @@ from torchrl_elegant.objectives.dqn import DQNLoss
 from torchrl_elegant.objectives.gae import GAE
 from torchrl_elegant.objectives.modsac import ModSACLoss
 from torchrl_elegant.objectives.ppo import ClipPPOLoss
+from torchrl_elegant.objectives.redq import REDQLoss
 from torchrl_elegant.objectives.sac import SACLoss
 from torchrl_elegant.objectives.target import LeanHardUpdate, LeanSoftUpdate
 from torchrl_elegant.objectives.td3 import TD3Loss
@@ -19,6 +20,7 @@ __all__ = [
     "LeanHardUpdate",
     "LeanSoftUpdate",
     "ModSACLoss",
+    "REDQLoss",
     "SACLoss",
     "TD3Loss",
 ]

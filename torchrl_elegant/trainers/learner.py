@@ -93,7 +93,9 @@ class Learner:
     @property
     def metric_names(self) -> list[str]:
         """Names of all that updates report."""
-        return [str(name) for name in self.loss.out_keys]
+        loss = self.loss
+        # Out keys of a loss made of terms may be more than what an update reports.
+        return [str(n) for n in (loss.terms if hasattr(loss, "critic_terms") else loss.out_keys)]
 
     @property
     def observes(self) -> bool:
