@@ -78,6 +78,9 @@ class NormalisedActor(TensorDictModuleBase):
         super().__init__()
         self.actor, self.norm = actor, norm
         self.in_keys, self.out_keys = list(actor.in_keys), list(actor.out_keys)
+        if hasattr(actor, "restart"):
+            # Collectors tell it of an actor with noise where an episode ended.
+            self.restart = actor.restart
 
     def act(self, *observation: Tensor) -> Any:
         """What ``actor.act`` gives, without a TensorDict."""
@@ -85,7 +88,7 @@ class NormalisedActor(TensorDictModuleBase):
         return self.actor.act(*(self.norm(key, value) for key, value in pairs))
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        seen = tensordict.select(*self.in_keys)
+        seen = tensordict.copy()
         for key in self.norm.shapes:
             seen.set(key, self.norm(key, tensordict.get(key)))
         acted = self.actor(seen)

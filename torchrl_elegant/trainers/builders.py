@@ -1,4 +1,4 @@
-"""Who makes the untrained actor that a policy file names."""
+"""What makes the untrained actor of a policy file."""
 
 from __future__ import annotations
 
@@ -9,15 +9,21 @@ from tensordict.nn import TensorDictModuleBase
 
 from torchrl_elegant.modules import (
     CategoricalActor,
+    DeterministicActor,
+    EpsilonGreedyActor,
     GaussianActor,
+    NoisyActor,
     NormalisedActor,
     SquashedGaussianActor,
 )
 
-# Name in the file -> callable that returns the untrained actor; add your own to load your actors.
+#: Name in the file -> callable that takes its ``spec_dict``; add your own to load your actors.
 BUILDERS: dict[str, Callable[..., TensorDictModuleBase]] = {
     "CategoricalActor": CategoricalActor,
+    "DeterministicActor": DeterministicActor,
+    "EpsilonGreedyActor": EpsilonGreedyActor.from_spec,
     "GaussianActor": GaussianActor,
+    "NoisyActor": NoisyActor.from_spec,
     "SquashedGaussianActor": SquashedGaussianActor,
 }
 # It names another one.

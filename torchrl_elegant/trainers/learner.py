@@ -73,7 +73,7 @@ class Learner:
         terms = self._terms(prepared, call or self._call)
         if prepared is not batch:
             self._hand_back_priority(batch, prepared)
-        losses = [value for name, value in terms.items() if name.startswith("loss_")]
+        losses = [value for name, value in terms.items() if name.startswith("loss")]
         total = sum(losses[1:], start=losses[0])
         if total.device.type == "cpu" and not math.isfinite(total.item()):
             self.raise_if_diverged(terms)
@@ -98,8 +98,11 @@ class Learner:
     @property
     def metric_names(self) -> list[str]:
         """Names of all that updates report."""
+        loss = self.loss
         more = [] if self.return_fit is None else [self.return_fit.name]
-        return [*map(str, self.loss.out_keys), *more]
+        # Out keys of a loss made of terms may be more than what an update reports.
+        names = loss.terms if hasattr(loss, "critic_terms") else loss.out_keys
+        return [*map(str, names), *more]
 
     @property
     def observes(self) -> bool:
@@ -183,7 +186,7 @@ class Learner:
         terms = dict(call(batch, "critic_terms"))
         if self.return_fit is not None:
             terms[self.return_fit.name] = self.return_fit(batch)
-        if self.schedule.due():
+        if hasattr(self.loss, "actor_terms") and self.schedule.due():
             terms.update(call(batch, "actor_terms"))
         return terms
 
