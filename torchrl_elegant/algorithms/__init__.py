@@ -1,5 +1,6 @@
 """Algorithms: one file each, a configuration and how it builds its learner's parts."""
 
+from torchrl_elegant.algorithms.a2c import A2CConfig
 from torchrl_elegant.algorithms.base import AlgorithmConfig
 from torchrl_elegant.algorithms.base import Parts as Parts
 from torchrl_elegant.algorithms.modsac import ModSACConfig
@@ -13,6 +14,7 @@ from torchrl_elegant.algorithms.schedule import ActorSchedule, CriticTrust, Ever
 
 __all__ = [
     "ALGORITHMS",
+    "A2CConfig",
     "ActorSchedule",
     "AlgorithmConfig",
     "CriticTrust",

@@ -6,15 +6,21 @@ from torchrl_elegant.functional.categorical import categorical_entropy, categori
 from torchrl_elegant.functional.ensembles import pick_members, reduce_members
 from torchrl_elegant.functional.gaussian import normal_entropy, normal_log_prob
 from torchrl_elegant.functional.squash import squashed_mode, squashed_sample
-from torchrl_elegant.functional.surrogate import clipped_surrogate, ratio_statistics
+from torchrl_elegant.functional.surrogate import (
+    clipped_surrogate,
+    kl_estimate,
+    ratio_statistics,
+)
 from torchrl_elegant.functional.trust import actor_ratio, critic_trust
 from torchrl_elegant.functional.value_fit import (
     clipped_value_loss,
     explained_variance,
     value_loss,
 )
+from torchrl_elegant.functional.vtrace import VTraceEstimate, vtrace
 
 __all__ = [
+    "VTraceEstimate",
     "actor_ratio",
     "bellman_target",
     "categorical_entropy",
@@ -25,6 +31,7 @@ __all__ = [
     "discounted_sum",
     "explained_variance",
     "gae",
+    "kl_estimate",
     "normal_entropy",
     "normal_log_prob",
     "pick_members",
@@ -35,4 +42,5 @@ __all__ = [
     "squashed_sample",
     "standardised",
     "value_loss",
+    "vtrace",
 ]

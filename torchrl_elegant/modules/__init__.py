@@ -12,6 +12,7 @@ from torchrl_elegant.modules.categorical import CategoricalActor
 from torchrl_elegant.modules.ensemble import EnsembleCritic, EnsembleMLP
 from torchrl_elegant.modules.gaussian import GaussianActor
 from torchrl_elegant.modules.mlp import ACTIVATIONS, MLP
+from torchrl_elegant.modules.multi_categorical import MultiCategoricalActor
 from torchrl_elegant.modules.policy import StochasticActor
 from torchrl_elegant.modules.temperature import FixedTemperature, LearnedTemperature, Temperature
 from torchrl_elegant.modules.value import StateValue
@@ -25,6 +26,7 @@ __all__ = [
     "FixedTemperature",
     "GaussianActor",
     "LearnedTemperature",
+    "MultiCategoricalActor",
     "SquashedGaussianActor",
     "StateValue",
     "StochasticActor",
