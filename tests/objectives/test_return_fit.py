@@ -97,5 +97,5 @@ def test_a_learner_adds_the_term():
 def test_refusals():
     with pytest.raises(ValueError, match="`weight` must be positive, got `0`"):
         ReturnFit(lean_loss(), weight=0)
-    with pytest.raises(TypeError, match="`loss` must be an ActorCriticLoss, got `Linear`"):
+    with pytest.raises(TypeError, match="`loss` must be a BootstrappedLoss, got `Linear`"):
         ReturnFit(torch.nn.Linear(1, 1), weight=1.0)

@@ -42,7 +42,8 @@ class Parts:
     """What an algorithm builds for one environment; a learner is made of it.
 
     ``prepare`` stands between data and loss, ``return_fit`` is a term beside the loss's own.
-    ``ramps`` are set to the run's progress after each batch of frames.
+    ``ramps`` are set to the run's progress after each batch of frames. ``target_kl``, of losses
+    with a ``divergence``, is how far a policy may move before the epochs over its rollout end.
     """
 
     policy: TensorDictModuleBase
@@ -53,6 +54,7 @@ class Parts:
     ramps: tuple[Ramp, ...] = ()
     prepare: Preparation | None = None
     return_fit: ReturnFit | None = None
+    target_kl: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms.base import AlgorithmConfig, Parts, check, check_unused, option
 from torchrl_elegant.data import MultiStepFold, Priority
-from torchrl_elegant.objectives.actor_critic import ActorCriticLoss
+from torchrl_elegant.objectives.bootstrap import BootstrappedLoss
 from torchrl_elegant.objectives.return_fit import ReturnFit
 
 # Handing over sixteen frames at once costs little more than one, and no policy ages in sixteen.
@@ -99,8 +99,8 @@ class OffPolicyConfig(AlgorithmConfig):
     def assemble(self, env: EnvBase) -> Parts:
         parts = super().assemble(env)
         if self.return_fit:
-            fits = isinstance(parts.loss, ActorCriticLoss)
-            must = f"be 0 with {self.name}, whose loss has no critic of states and actions"
+            fits = isinstance(parts.loss, BootstrappedLoss)
+            must = f"be 0 with {self.name}, whose loss is no BootstrappedLoss"
             check(fits, "return_fit", must, self.return_fit)
             parts.return_fit = ReturnFit(parts.loss, weight=self.return_fit)
         return parts

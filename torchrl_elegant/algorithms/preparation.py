@@ -7,6 +7,7 @@ from typing import Any
 
 from tensordict import NestedKey, TensorDictBase
 from torchrl.envs import EnvBase
+from torchrl.objectives import LossModule
 
 from torchrl_elegant.data import AHEAD, Moments, ReturnScale
 from torchrl_elegant.data.moments import Gather
@@ -95,6 +96,14 @@ class Preparation:
         for key, moments in self._moments.items():
             assert self.norm is not None
             self.norm.fit(key, moments.mean, moments.variance)
+
+
+def hand_back_priority(prepared: TensorDictBase, batch: TensorDictBase, loss: LossModule) -> None:
+    """Leave in ``batch`` the priority that ``loss`` wrote into what it was shown of it."""
+    key = getattr(loss.tensor_keys, "priority", None)
+    priority = None if key is None else prepared.get(key, None)
+    if priority is not None:
+        batch.set(key, priority)
 
 
 def check_stored(prepare: Preparation | None, state: Mapping[str, Any] | None) -> None:

@@ -12,6 +12,15 @@ from torch import Tensor
 Gather: TypeAlias = Callable[[Tensor], Sequence[Tensor]]
 
 
+def alone(part: Tensor) -> list[Tensor]:
+    """The ``Gather`` of a single process.
+
+    >>> alone(torch.ones(()))
+    [tensor(1.)]
+    """
+    return [part]
+
+
 class Moments:
     """Count, mean and sum of squared deviations, in float64.
 
@@ -39,7 +48,7 @@ class Moments:
         """Over all values, not corrected for their number; zero without any."""
         return self.squares / max(1, self.count)
 
-    def add(self, values: Tensor, gather: Gather = lambda part: [part]) -> None:
+    def add(self, values: Tensor, gather: Gather = alone) -> None:
         """Take in values ``[*B, *shape]``, and what ``gather`` brings of other processes'."""
         rows = values.detach().to("cpu", torch.float64).reshape(-1, *self.mean.shape)
         mean = rows.mean(0) if len(rows) else torch.zeros_like(self.mean)

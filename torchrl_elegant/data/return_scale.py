@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrl_elegant.data.moments import Gather, Moments
+from torchrl_elegant.data.moments import Gather, Moments, alone
 from torchrl_elegant.functional import discounted_sum
 
 
@@ -40,7 +40,7 @@ class ReturnScale:
         return variance**-0.5 if variance > 0.0 else 1.0
 
     def observe(
-        self, reward: Tensor, done: Tensor, *, stream: int = 0, gather: Gather | None = None
+        self, reward: Tensor, done: Tensor, *, stream: int = 0, gather: Gather = alone
     ) -> None:
         """Take in the next steps ``[envs, time]`` of the environments of ``stream``."""
         rewards, ends = reward.detach().to("cpu", torch.float64), done.to("cpu")
@@ -54,7 +54,7 @@ class ReturnScale:
         decay = torch.full_like(rewards, self.gamma).masked_fill(begins, 0.0)
         returns = discounted_sum(rewards.flip(1), decay.flip(1), dim=1).flip(1)
         self._last[stream] = returns[:, -1].masked_fill(ends[:, -1], 0.0)
-        self.moments.add(returns, *([] if gather is None else [gather]))
+        self.moments.add(returns, gather)
 
     def state_dict(self) -> dict[str, Any]:
         """What was seen; episodes under way are not part of it, as environments start anew."""

@@ -1,4 +1,4 @@
-"""ElegantRL's cumulative-return fit, for any loss with an actor and critics."""
+"""ElegantRL's cumulative-return fit, for any loss with values of states and actions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 
 from torchrl_elegant.data import AHEAD
-from torchrl_elegant.objectives.actor_critic import ActorCriticLoss
+from torchrl_elegant.objectives.bootstrap import BootstrappedLoss
 
 
 class ReturnFit:
@@ -30,11 +30,11 @@ class ReturnFit:
 
     name = "loss_return_fit"
 
-    def __init__(self, loss: ActorCriticLoss, *, weight: float) -> None:
-        if not isinstance(loss, ActorCriticLoss):
+    def __init__(self, loss: BootstrappedLoss, *, weight: float) -> None:
+        if not isinstance(loss, BootstrappedLoss):
             raise TypeError(
-                f"`loss` must be an ActorCriticLoss, got `{type(loss).__name__}`; a return fit "
-                "needs critics of states and actions"
+                f"`loss` must be a BootstrappedLoss, got `{type(loss).__name__}`; a return fit "
+                "needs values of states and actions"
             )
         if weight <= 0:
             raise ValueError(f"`weight` must be positive, got `{weight}`")
@@ -45,5 +45,5 @@ class ReturnFit:
         far = batch.copy().set("next", ahead)
         far.set("steps_to_next_obs", ahead.get("steps_to_next_obs"))
         target = loss._target_value(far).mean()
-        value = loss._critic.online(batch, batch.get(loss.tensor_keys.action))  # [N, *B]
+        value = loss._stored_values(batch)  # [N, *B]
         return self.weight * (value.flatten(1).mean(1) - target).square().sum()

@@ -12,6 +12,7 @@ from torchrl_elegant.modules import (
     DeterministicActor,
     EpsilonGreedyActor,
     GaussianActor,
+    MultiCategoricalActor,
     NoisyActor,
     NormalisedActor,
     SquashedGaussianActor,
@@ -23,6 +24,7 @@ BUILDERS: dict[str, Callable[..., TensorDictModuleBase]] = {
     "DeterministicActor": DeterministicActor,
     "EpsilonGreedyActor": EpsilonGreedyActor.from_spec,
     "GaussianActor": GaussianActor,
+    "MultiCategoricalActor": MultiCategoricalActor,
     "NoisyActor": NoisyActor.from_spec,
     "SquashedGaussianActor": SquashedGaussianActor,
 }

@@ -13,7 +13,8 @@ from torch import Tensor
 from torchrl_elegant.algorithms import Parts
 from torchrl_elegant.algorithms.clipping import clip_gradients
 from torchrl_elegant.algorithms.optimiser import LeanAdam
-from torchrl_elegant.algorithms.preparation import check_stored
+from torchrl_elegant.algorithms.preparation import check_stored, hand_back_priority
+from torchrl_elegant.data.moments import Gather, alone
 from torchrl_elegant.trainers.distributed import Ranks
 
 
@@ -63,21 +64,14 @@ class Learner:
             # It clips while it steps.
             self.optimizer.max_grad_norm, self.max_grad_norm = max_grad_norm, None
         self.ranks = ranks
+        self._gather: Gather = alone if ranks is None else ranks.gather
         self.updates = 0
         self._params = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.at(0.0)
 
     def update(self, batch: TensorDictBase, call: LossCall | None = None) -> dict[str, Tensor]:
         """Learn from one batch; ``call`` stands in for the loss where a trainer wraps it."""
-        prepared = self._prepared(batch)
-        terms = self._terms(prepared, call or self._call)
-        if prepared is not batch:
-            self._hand_back_priority(batch, prepared)
-        losses = [value for name, value in terms.items() if name.startswith("loss")]
-        total = sum(losses[1:], start=losses[0])
-        if total.device.type == "cpu" and not math.isfinite(total.item()):
-            self.raise_if_diverged(terms)
-        total.backward()
+        terms = self._differentiate(batch, call)
         if self.ranks is not None:
             self._average_over(self.ranks, terms)
         if self.max_grad_norm is not None:
@@ -165,20 +159,27 @@ class Learner:
     def _prepared(self, batch: TensorDictBase) -> TensorDictBase:
         return batch if self.prepare is None else self.prepare(batch)
 
-    def _hand_back_priority(self, batch: TensorDictBase, prepared: TensorDictBase) -> None:
-        key = getattr(self.loss.tensor_keys, "priority", None)
-        priority = None if key is None else prepared.get(key, None)
-        if priority is not None:
-            batch.set(key, priority)
-
-    def _gather(self, part: Tensor) -> list[Tensor]:
-        return [part] if self.ranks is None else self.ranks.gather(part)
-
     def _average_over(self, ranks: Ranks, terms: dict[str, Tensor]) -> None:
         ranks.average_gradients(self._params)
         if "critic_error" in terms:
             # The actor schedule reads it, and must decide the same on every rank.
             terms["critic_error"] = ranks.average_(terms["critic_error"].detach().clone())
+
+    def _differentiate(self, batch: TensorDictBase, call: LossCall | None) -> dict[str, Tensor]:
+        """The terms of the loss, whose gradients are then in the parameters."""
+        prepared = self._prepared(batch)
+        terms = self._terms(prepared, call or self._call)
+        self._total(terms).backward()
+        if prepared is not batch:
+            hand_back_priority(prepared, batch, self.loss)
+        return terms
+
+    def _total(self, terms: Mapping[str, Tensor]) -> Tensor:
+        losses = [value for name, value in terms.items() if name.startswith("loss")]
+        total = sum(losses[1:], start=losses[0])
+        if total.device.type == "cpu" and not math.isfinite(total.item()):
+            self.raise_if_diverged(terms)
+        return total
 
     def _terms(self, batch: TensorDictBase, call: LossCall) -> dict[str, Tensor]:
         if not hasattr(self.loss, "critic_terms"):
