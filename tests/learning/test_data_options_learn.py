@@ -1,0 +1,44 @@
+"""SAC learns with every option of its data on, and does not where the actor cannot learn."""
+
+from __future__ import annotations
+
+from torchrl_elegant.algorithms import SACConfig
+from torchrl_elegant.trainers import train
+
+ALL = {
+    "num_cells": (64, 64),
+    "batch_size": 64,
+    "critic_lr": 1e-3,
+    "alpha_lr": 1e-3,
+    "warmup": 500,
+    "alpha": 0.1,  # rewards of unit spread are small beside an entropy weighed with one
+    "n_steps": 3,
+    "priority_alpha": 0.6,
+    "return_fit": 0.1,
+    "normalize_observation": True,
+    "normalize_value": True,
+}
+
+
+def final_return(config: SACConfig, folder, frames: int) -> float:
+    result = train(
+        config,
+        "Pendulum-v1",
+        total_frames=frames,
+        eval_interval=frames,
+        eval_episodes=10,
+        checkpoint_interval=frames,
+        folder=str(folder),
+        logger="none",
+        progress=False,
+        threads=1,
+    )
+    return result.history[-1]["return_mean"]
+
+
+def test_it_learns_to_swing_a_pendulum_up(tmp_path):
+    assert final_return(SACConfig(actor_lr=1e-3, **ALL), tmp_path / "run", 4_000) >= -250.0
+
+
+def test_it_learns_nothing_where_the_actor_cannot_move(tmp_path):
+    assert final_return(SACConfig(actor_lr=1e-9, **ALL), tmp_path / "run", 2_000) <= -700.0
