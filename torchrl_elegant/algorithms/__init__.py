@@ -11,7 +11,7 @@ from torchrl_elegant.algorithms.off_policy import OffPolicyConfig
 from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
 from torchrl_elegant.algorithms.ppo import PPOConfig
 from torchrl_elegant.algorithms.ramp import Ramp
-from torchrl_elegant.algorithms.registry import ALGORITHMS, register
+from torchrl_elegant.algorithms.registry import ALGORITHMS, register, that_take
 from torchrl_elegant.algorithms.sac import SACConfig
 from torchrl_elegant.algorithms.schedule import ActorSchedule, CriticTrust, EveryUpdate
 
@@ -34,4 +34,5 @@ __all__ = [
     "Ramp",
     "SACConfig",
     "register",
+    "that_take",
 ]
