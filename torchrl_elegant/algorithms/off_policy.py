@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from torchrl_elegant.algorithms.base import AlgorithmConfig, check, option
 
@@ -14,6 +15,8 @@ _FRAMES = 16
 @dataclass(frozen=True, kw_only=True)
 class OffPolicyConfig(AlgorithmConfig):
     """What all algorithms share that learn from a replay buffer."""
+
+    actions: ClassVar[tuple[str, ...]] = ("continuous",)
 
     gamma: float = option(0.99, "discount factor")
     tau: float = option(0.005, "how far the target networks move at each update")

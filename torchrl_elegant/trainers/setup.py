@@ -13,9 +13,15 @@ import torch
 from torchrl.data import Categorical, MultiCategorical, MultiOneHot, OneHot, ReplayBuffer
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.algorithms import AlgorithmConfig, OffPolicyConfig, OnPolicyConfig
+from torchrl_elegant.algorithms import (
+    AlgorithmConfig,
+    OffPolicyConfig,
+    OnPolicyConfig,
+    that_take,
+)
 from torchrl_elegant.collectors import AsyncCollector, SyncCollector
 from torchrl_elegant.envs import GymnasiumEnv, make_env
+from torchrl_elegant.modules import ActionSpaceError
 from torchrl_elegant.trainers.behaviour import behaviour_copy
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.distributed import Ranks
@@ -57,7 +63,8 @@ def build_learner(
     with their_mistake(run):
         env = make(1, seed=0, device=ranks.device)
     try:
-        parts = config.build(env)
+        with _told_what_fits():
+            parts = config.build(env)
         _check_storable(parts.policy)
         kind = RolloutLearner if isinstance(config, OnPolicyConfig) else Learner
         learner = kind(
@@ -74,6 +81,16 @@ def build_learner(
     pixels = run.picture_options()
     about["pixels"] = None if pixels is None else asdict(pixels)
     return learner, {"env": run.env, "algorithm": config.name, **about}
+
+
+@contextmanager
+def _told_what_fits() -> Iterator[None]:
+    """An algorithm that cannot take an environment's actions names those that can."""
+    try:
+        yield
+    except ActionSpaceError as error:
+        fitting = ", ".join(that_take(error.kind)) or "none that is registered"
+        raise UsageError(f"{error} (algorithms for {error.kind} actions: {fitting})") from error
 
 
 def _check_storable(policy: Any) -> None:
