@@ -11,7 +11,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchrl_elegant.algorithms import DDPGConfig, ModSACConfig, SACConfig, TD3Config
+    from torchrl_elegant.algorithms import (
+        DDPGConfig,
+        ModSACConfig,
+        REDQConfig,
+        SACConfig,
+        TD3Config,
+    )
     from torchrl_elegant.envs import make_env
     from torchrl_elegant.trainers import Policy, RunConfig, load_policy, resume, train
 
@@ -21,6 +27,7 @@ __all__ = [
     "DDPGConfig",
     "ModSACConfig",
     "Policy",
+    "REDQConfig",
     "RunConfig",
     "SACConfig",
     "TD3Config",
@@ -34,6 +41,7 @@ __all__ = [
 _HOMES = {
     "DDPGConfig": "algorithms",
     "ModSACConfig": "algorithms",
+    "REDQConfig": "algorithms",
     "SACConfig": "algorithms",
     "TD3Config": "algorithms",
     "make_env": "envs",

@@ -84,6 +84,9 @@ class Rows:
         self._plain_rows = list(arrays[0]) if plain else None
         self._arrays = arrays
 
+    def __len__(self) -> int:
+        return len(self._steps)
+
     def begin(self) -> None:
         """Takes up the state that the last rollout, or whoever stepped since, has left."""
         for key, rows in self.observations.items():

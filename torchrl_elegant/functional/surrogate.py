@@ -23,6 +23,23 @@ def clipped_surrogate(
     return _ClippedSurrogate.apply(log_ratio, advantage, low, high)
 
 
+def clipped_surrogate_slope(
+    log_ratio: Tensor, advantage: Tensor, low: Tensor | float, high: Tensor | float
+) -> tuple[Tensor, Tensor]:
+    """L and ``dL / d log_ratio``, of the same.
+
+    >>> import torch
+    >>> log_ratio = torch.tensor([1.5, 0.5]).log()
+    >>> clipped_surrogate_slope(log_ratio, torch.ones(2), 0.8, 1.2)[1].tolist()
+    [0.0, 0.5]
+    """
+    ratio = log_ratio.exp()
+    plain = ratio * advantage
+    clipped = ratio.clamp_(low, high).mul_(advantage)  # type: ignore[arg-type]
+    gain = torch.minimum(plain, clipped)
+    return gain, plain.masked_fill_(plain > clipped, 0.0)
+
+
 def ratio_statistics(
     log_ratio: Tensor, low: Tensor | float, high: Tensor | float
 ) -> dict[str, Tensor]:
@@ -52,11 +69,8 @@ class _ClippedSurrogate(torch.autograd.Function):
     def forward(
         ctx, log_ratio: Tensor, advantage: Tensor, low: Tensor | float, high: Tensor | float
     ) -> Tensor:
-        ratio = log_ratio.exp()
-        plain = ratio * advantage
-        clipped = ratio.clamp_(low, high).mul_(advantage)  # type: ignore[arg-type]
-        gain = torch.minimum(plain, clipped)
-        ctx.save_for_backward(plain.masked_fill_(plain > clipped, 0.0))
+        gain, slope = clipped_surrogate_slope(log_ratio, advantage, low, high)
+        ctx.save_for_backward(slope)
         return gain
 
     @staticmethod

@@ -48,6 +48,22 @@ class ActorCriticKeys(CriticKeys):
             self.log_prob = "sample_log_prob" if aggregate else "action_log_prob"
 
 
+@dataclass
+class REDQKeys(ActorCriticKeys):
+    """TorchRL's REDQ calls the log-probability by another name; neither is read.
+
+    >>> REDQKeys().sample_log_prob == REDQKeys().log_prob
+    True
+    """
+
+    sample_log_prob: NestedKey | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sample_log_prob is None:
+            self.sample_log_prob = self.log_prob
+
+
 def keys_of(actor: TensorDictModuleBase) -> dict[str, Any]:
     """Where ``actor`` writes action and log-prob; lists for a composite action.
 

@@ -2,7 +2,7 @@
 
 Both kinds share one face, so that a loss is written once. ``online`` gives values that train the
 critics, ``frozen`` values that train only the action, ``target`` values that train nothing; all are
-``[N, *B]``.
+``[N, *B]``. ``target`` evaluates only the members at given indices, where there are any.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ class DirectCritic:
     def frozen(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
         return self.network.frozen_values(self._observation(tensordict), action)
 
-    def target(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
-        return self.delayed.values(self._observation(tensordict), action)
+    def target(
+        self, tensordict: TensorDictBase, action: Tensor, members: Tensor | None = None
+    ) -> Tensor:
+        return self.delayed.values(self._observation(tensordict), action, members)
 
     def _observation(self, tensordict: TensorDictBase) -> list[Tensor]:
         return [tensordict.get(key) for key in self.network.in_keys[:-1]]
@@ -69,8 +71,11 @@ class StackedCritic:
     def frozen(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
         return self._values(tensordict, action, self.loss.qvalue_network_params.detach())
 
-    def target(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
-        return self._values(tensordict, action, self.loss.target_qvalue_network_params)
+    def target(
+        self, tensordict: TensorDictBase, action: Tensor, members: Tensor | None = None
+    ) -> Tensor:
+        params = self.loss.target_qvalue_network_params
+        return self._values(tensordict, action, params if members is None else params[members])
 
     def _values(self, tensordict: TensorDictBase, action: Tensor, params) -> Tensor:
         keys = self.loss.tensor_keys
