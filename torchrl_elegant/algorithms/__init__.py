@@ -1,5 +1,6 @@
 """Algorithms: one file each, a configuration and how it builds its learner's parts."""
 
+from torchrl_elegant.algorithms.a2c import A2CConfig
 from torchrl_elegant.algorithms.actor_critic import ActorCriticConfig
 from torchrl_elegant.algorithms.base import AlgorithmConfig
 from torchrl_elegant.algorithms.base import Parts as Parts
@@ -21,6 +22,7 @@ from torchrl_elegant.algorithms.td3 import TD3Config
 
 __all__ = [
     "ALGORITHMS",
+    "A2CConfig",
     "ActorCriticConfig",
     "ActorSchedule",
     "AlgorithmConfig",

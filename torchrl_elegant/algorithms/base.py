@@ -35,7 +35,8 @@ def option(default: Any, help: str) -> Any:
 class Parts:
     """What an algorithm builds for one environment; a learner is made of it.
 
-    ``ramps`` are set to the run's progress after each batch of frames.
+    ``ramps`` are set to the run's progress after each batch of frames. ``target_kl``, of losses
+    with a ``divergence``, is how far a policy may move before the epochs over its rollout end.
     """
 
     policy: TensorDictModuleBase
@@ -44,6 +45,7 @@ class Parts:
     target_updater: TargetNetUpdater | None = None
     schedule: ActorSchedule = field(default_factory=EveryUpdate)
     ramps: tuple[Ramp, ...] = ()
+    target_kl: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ from torchrl_elegant.functional.squash import squashed_mode, squashed_sample
 from torchrl_elegant.functional.surrogate import (
     clipped_surrogate,
     clipped_surrogate_slope,
+    kl_estimate,
     ratio_statistics,
 )
 from torchrl_elegant.functional.trust import actor_ratio, critic_trust
@@ -35,10 +36,12 @@ from torchrl_elegant.functional.value_fit import (
     value_loss,
     value_slope,
 )
+from torchrl_elegant.functional.vtrace import VTraceEstimate, vtrace
 
 __all__ = [
     "LUMA",
     "SLOPES",
+    "VTraceEstimate",
     "actor_ratio",
     "area_weights",
     "bellman_target",
@@ -58,6 +61,7 @@ __all__ = [
     "gae",
     "has_channels_last",
     "is_image",
+    "kl_estimate",
     "normal_entropy",
     "normal_log_prob",
     "normal_score",
@@ -72,4 +76,5 @@ __all__ = [
     "standardised",
     "value_loss",
     "value_slope",
+    "vtrace",
 ]

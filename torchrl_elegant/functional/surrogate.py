@@ -64,6 +64,18 @@ def ratio_statistics(
     }
 
 
+def kl_estimate(log_ratio: Tensor) -> Tensor:
+    """KL(mu, pi) = E_mu[rho - 1 - log rho], with rho = pi/mu of mu's actions.
+
+    Unbiased as ``-E[log rho]`` is, but never negative, and with a far smaller variance where the
+    two are close (Schulman 2020, "Approximating KL divergence", k3).
+
+    >>> round(kl_estimate(torch.tensor([0.5, 2.0]).log()).item(), 4)
+    0.25
+    """
+    return (log_ratio.expm1() - log_ratio).mean()
+
+
 class _ClippedSurrogate(torch.autograd.Function):
     @staticmethod
     def forward(

@@ -20,6 +20,7 @@ from torchrl_elegant.modules.gaussian import GaussianActor
 from torchrl_elegant.modules.greedy import EpsilonGreedyActor
 from torchrl_elegant.modules.inputs import Inputs
 from torchrl_elegant.modules.mlp import ACTIVATIONS, MLP
+from torchrl_elegant.modules.multi_categorical import MultiCategoricalActor
 from torchrl_elegant.modules.noise import GaussianNoise, Noise, OrnsteinUhlenbeckNoise, make_noise
 from torchrl_elegant.modules.noisy import NoisyActor
 from torchrl_elegant.modules.policy import StochasticActor
@@ -43,6 +44,7 @@ __all__ = [
     "GaussianNoise",
     "Inputs",
     "LearnedTemperature",
+    "MultiCategoricalActor",
     "Noise",
     "NoisyActor",
     "OrnsteinUhlenbeckNoise",

@@ -49,9 +49,9 @@ class CategoricalHead(NamedTuple):
     def score(self, action: Tensor) -> tuple[Tensor, Backward]:
         index = self._index(action)
 
-        def backward(grad: Tensor, grad_entropy: float) -> tuple[Tensor, list[Tensor]]:
+        def backward(grad: Tensor, grad_entropy: Tensor | None) -> tuple[Tensor, list[Tensor]]:
             # Every row has a share of the mean entropy.
-            share = grad_entropy / grad.numel()
+            share = None if grad_entropy is None else grad_entropy / grad.numel()
             return categorical_slope(self.log_probs, index, grad, share), []
 
         return self._taken(index), backward
@@ -114,7 +114,7 @@ class CategoricalActor(StochasticActor):
         return CategoricalRollout(self, frames=frames, count=count) if can_plan(self) else None
 
     def get_dist(self, tensordict: TensorDictBase) -> Categorical | OneHotCategorical:
-        logits = self.net(self.inputs.join([tensordict.get(key) for key in self.in_keys]))
+        logits = self.output([tensordict.get(key) for key in self.in_keys])
         return (OneHotCategorical if self.form == "one_hot" else Categorical)(logits=logits)
 
     def spec_dict(self) -> dict[str, Any]:

@@ -39,10 +39,10 @@ class GaussianHead(NamedTuple):
         flat = action if len(self.shape) == 1 else action.flatten(-len(self.shape))
         log_prob, parts = normal_score(self.loc, self.log_std, flat)
 
-        def backward(grad: Tensor, grad_entropy: float) -> tuple[Tensor, list[Tensor]]:
+        def backward(grad: Tensor, grad_entropy: Tensor | None) -> tuple[Tensor, list[Tensor]]:
             loc, log_std = normal_slopes(grad, *parts)
-            # The same at every observation, and dH / d log sigma = 1.
-            return loc, [log_std.add_(grad_entropy)]
+            # dH / d log sigma = 1, at every observation.
+            return loc, [log_std if grad_entropy is None else log_std.add_(grad_entropy)]
 
         return log_prob, backward
 
@@ -109,7 +109,7 @@ class GaussianActor(StochasticActor):
         return GaussianRollout(self, frames=frames, count=count) if can_plan(self) else None
 
     def get_dist(self, tensordict: TensorDictBase) -> IndependentNormal:
-        output = self.net(self.inputs.join([tensordict.get(key) for key in self.in_keys]))
+        output = self.output([tensordict.get(key) for key in self.in_keys])
         loc = output.unflatten(-1, self.action_shape)
         scale = self.log_std.exp().view(self.action_shape).expand_as(loc)
         return IndependentNormal(loc, scale, event_dim=len(self.action_shape))

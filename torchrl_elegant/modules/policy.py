@@ -17,7 +17,7 @@ from torchrl_elegant.modules.mlp import MLP
 from torchrl_elegant.modules.rollout import ActorRollout
 
 #: Gradient of ``log_prob`` ``[*B]``, of the mean entropy -> of the output, of other parameters.
-Backward = Callable[[Tensor, float], tuple[Tensor, list[Tensor]]]
+Backward = Callable[[Tensor, Tensor | None], tuple[Tensor, list[Tensor]]]
 
 
 class Head(Protocol):
@@ -85,7 +85,11 @@ class StochasticActor(TensorDictModuleBase):
 
     def head(self, observation: Sequence[Tensor]) -> Head:
         """The distribution at observations given in the order of ``in_keys``."""
-        return self.head_of(self.net(self.inputs.join(observation)))
+        return self.head_of(self.output(observation))
+
+    def output(self, observation: Sequence[Tensor]) -> Tensor:
+        """What the network makes of them."""
+        return self.net(self.inputs.join(observation))
 
     @abstractmethod
     def head_of(self, output: Tensor) -> Head:

@@ -173,7 +173,9 @@ class DiscreteSACLoss(EntropyRegularisedLoss):
         """log pi of every action, ``[*B, n]``."""
         actor = self.actor_network
         if isinstance(actor, CategoricalActor):
-            return actor.head([tensordict.get(key) for key in actor.in_keys]).log_probs
+            return actor.head_of(
+                actor.output([tensordict.get(key) for key in actor.in_keys])
+            ).log_probs
         with self.actor_network_params.to_module(actor, preserve_module_state=False):
             return actor.get_dist(tensordict.copy()).logits
 

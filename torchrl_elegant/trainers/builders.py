@@ -11,6 +11,7 @@ from torchrl_elegant.modules import (
     DeterministicActor,
     EpsilonGreedyActor,
     GaussianActor,
+    MultiCategoricalActor,
     NoisyActor,
     SquashedGaussianActor,
 )
@@ -21,6 +22,7 @@ BUILDERS: dict[str, Callable[..., TensorDictModuleBase]] = {
     "DeterministicActor": DeterministicActor,
     "EpsilonGreedyActor": EpsilonGreedyActor.from_spec,
     "GaussianActor": GaussianActor,
+    "MultiCategoricalActor": MultiCategoricalActor,
     "NoisyActor": NoisyActor.from_spec,
     "SquashedGaussianActor": SquashedGaussianActor,
 }

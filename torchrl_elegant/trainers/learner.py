@@ -67,12 +67,7 @@ class Learner:
 
     def update(self, batch: TensorDictBase, call: LossCall | None = None) -> dict[str, Tensor]:
         """Learn from one batch; ``call`` stands in for the loss where a trainer wraps it."""
-        terms = self._terms(batch, call or self._call)
-        losses = [value for name, value in terms.items() if name.startswith("loss")]
-        total = sum(losses[1:], start=losses[0])
-        if total.device.type == "cpu" and not math.isfinite(total.item()):
-            self.raise_if_diverged(terms)
-        total.backward()
+        terms = self._differentiate(batch, call)
         if self.ranks is not None:
             self._average_over(self.ranks, terms)
         if self.max_grad_norm is not None:
@@ -149,6 +144,19 @@ class Learner:
         if "critic_error" in terms:
             # The actor schedule reads it, and must decide the same on every rank.
             terms["critic_error"] = ranks.average_(terms["critic_error"].detach().clone())
+
+    def _differentiate(self, batch: TensorDictBase, call: LossCall | None) -> dict[str, Tensor]:
+        """The terms of the loss, whose gradients are then in the parameters."""
+        terms = self._terms(batch, call or self._call)
+        self._total(terms).backward()
+        return terms
+
+    def _total(self, terms: Mapping[str, Tensor]) -> Tensor:
+        losses = [value for name, value in terms.items() if name.startswith("loss")]
+        total = sum(losses[1:], start=losses[0])
+        if total.device.type == "cpu" and not math.isfinite(total.item()):
+            self.raise_if_diverged(terms)
+        return total
 
     def _terms(self, batch: TensorDictBase, call: LossCall) -> dict[str, Tensor]:
         if not hasattr(self.loss, "critic_terms"):

@@ -17,6 +17,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.trainers.atomic import write_file
 from torchrl_elegant.trainers.builders import BUILDERS
+from torchrl_elegant.trainers.plain_actions import PlainActions
 from torchrl_elegant.trainers.values import UsageError, nearest
 
 __all__ = ["BUILDERS", "Policy", "PolicyFileError", "load_policy", "save_policy"]
@@ -45,7 +46,8 @@ def save_policy(
             `action_high` (the environment's own bounds, to which the actor's -1 to 1 is
             stretched; None where the actor acts in the environment's units) and
             `discrete_actions` (`"one_hot"`, `"categorical"` or None), to whose choices it adds
-            `action_start`; the training loop adds `env`, `frames` and `return_mean`.
+            `action_start`; `action_sizes` are those of several choices at once; the training loop
+            adds `env`, `frames` and `return_mean`.
         builder: the name in `BUILDERS` that makes such an actor; None: its class's name.
 
     >>> import tempfile
@@ -100,16 +102,10 @@ class Policy:
     """
 
     def __init__(self, actor: TensorDictModuleBase, metadata: Mapping[str, Any]) -> None:
-        low, high = metadata.get("action_low"), metadata.get("action_high")
-        if (low is None) != (high is None):
-            raise UsageError(f"`action_low`, `action_high` must come together, got {low}, {high}")
-        self._form, self._start = metadata.get("discrete_actions"), metadata.get("action_start", 0)
-        if self._form not in (None, "one_hot", "categorical"):
-            raise UsageError(f"`discrete_actions` must be one_hot, categorical, got {self._form!r}")
         self.actor = actor
         self.metadata = dict(metadata)
         self._action_key = "action" if "action" in actor.out_keys else actor.out_keys[0]
-        self._low, self._high = (None if x is None else np.asarray(x) for x in (low, high))
+        self._in_own_units = PlainActions(metadata)
         spec: Callable[[], dict[str, Any]] = getattr(actor, "spec_dict", dict)
         shapes = spec().get("observation", {})
         self._sizes = {key: math.prod(shape) for key, shape in shapes.items()}
@@ -125,13 +121,7 @@ class Policy:
         data = TensorDict(self._inputs(observation), batch_size=[])
         with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
             action = self.actor(data).get(self._action_key).cpu().numpy()
-        if self._form is not None:
-            return (action.argmax(-1) if self._form == "one_hot" else action) + self._start
-        if self._low is None:
-            return action
-        # Exact at both ends, unlike centre + scale, so that rounding never leaves the bounds.
-        part = (np.clip(action, -1.0, 1.0) + 1) / 2
-        return (self._low * (1 - part) + self._high * part).astype(self._low.dtype)
+        return self._in_own_units(action)
 
     def _inputs(self, observation: Any) -> dict[str, Any]:
         if isinstance(observation, Mapping):

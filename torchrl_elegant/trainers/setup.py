@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torchrl.data import Categorical, MultiOneHot, OneHot, ReplayBuffer
+from torchrl.data import Categorical, MultiCategorical, MultiOneHot, OneHot, ReplayBuffer
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms import AlgorithmConfig, OffPolicyConfig, OnPolicyConfig
@@ -65,7 +65,9 @@ def build_learner(
         )
         about = {name: getattr(env, name, None) for name in ("action_low", "action_high")}
         about["discrete_actions"] = _discrete_form(env)
-        about["action_start"] = env.simulators.codec.start if isinstance(env, GymnasiumEnv) else 0
+        if isinstance(env, GymnasiumEnv):
+            codec = env.simulators.codec
+            about |= {"action_start": codec.start, "action_sizes": codec.sizes}
     finally:
         env.close()
     ranks.share(learner.loss)
@@ -169,6 +171,7 @@ def _workers(
 
 
 def _discrete_form(env: EnvBase) -> str | None:
-    forms = {OneHot: "one_hot", MultiOneHot: "one_hot", Categorical: "categorical"}
+    forms = {OneHot: "one_hot", MultiOneHot: "one_hot"}
+    forms |= {Categorical: "categorical", MultiCategorical: "categorical"}
     specs = env.full_action_spec_unbatched.values(True, True)
     return next((forms[type(spec)] for spec in specs if type(spec) in forms), None)
