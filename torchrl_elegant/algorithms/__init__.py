@@ -1,7 +1,13 @@
 """Algorithms: one file each, a configuration and how it builds its learner's parts."""
 
+from torchrl_elegant.algorithms.actor_critic import ActorCriticConfig
 from torchrl_elegant.algorithms.base import AlgorithmConfig
 from torchrl_elegant.algorithms.base import Parts as Parts
+from torchrl_elegant.algorithms.ddpg import DDPGConfig
+from torchrl_elegant.algorithms.discrete_sac import DiscreteSACConfig
+from torchrl_elegant.algorithms.double_dqn import DoubleDQNConfig
+from torchrl_elegant.algorithms.dqn import DQNConfig
+from torchrl_elegant.algorithms.dueling_dqn import D3QNConfig, DuelingDQNConfig
 from torchrl_elegant.algorithms.modsac import ModSACConfig
 from torchrl_elegant.algorithms.off_policy import OffPolicyConfig
 from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
@@ -11,12 +17,20 @@ from torchrl_elegant.algorithms.redq import REDQConfig
 from torchrl_elegant.algorithms.registry import ALGORITHMS, register
 from torchrl_elegant.algorithms.sac import SACConfig
 from torchrl_elegant.algorithms.schedule import ActorSchedule, CriticTrust, EveryUpdate
+from torchrl_elegant.algorithms.td3 import TD3Config
 
 __all__ = [
     "ALGORITHMS",
+    "ActorCriticConfig",
     "ActorSchedule",
     "AlgorithmConfig",
     "CriticTrust",
+    "D3QNConfig",
+    "DDPGConfig",
+    "DQNConfig",
+    "DiscreteSACConfig",
+    "DoubleDQNConfig",
+    "DuelingDQNConfig",
     "EveryUpdate",
     "ModSACConfig",
     "OffPolicyConfig",
@@ -26,5 +40,6 @@ __all__ = [
     "REDQConfig",
     "Ramp",
     "SACConfig",
+    "TD3Config",
     "register",
 ]

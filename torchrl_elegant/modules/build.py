@@ -9,6 +9,7 @@ from tensordict import NestedKey
 from torchrl.data import Bounded, Categorical, Composite, OneHot, TensorSpec
 from torchrl.envs import EnvBase
 
+from torchrl_elegant.functional import is_image
 from torchrl_elegant.modules.actor import SquashedGaussianActor
 from torchrl_elegant.modules.categorical import CategoricalActor, DiscreteForm
 from torchrl_elegant.modules.ensemble import EnsembleCritic
@@ -18,6 +19,14 @@ from torchrl_elegant.modules.value import StateValue
 
 # Written by environments for bookkeeping; a policy that read them would play the clock.
 BOOKKEEPING = frozenset({"step_count", "episode_reward", "traj_ids"})
+
+
+class ActionSpaceError(ValueError):
+    """An environment whose actions, of the ``kind`` named, an algorithm cannot take."""
+
+    def __init__(self, message: str, *, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 def observation_shapes(env: EnvBase) -> dict[NestedKey, tuple[int, ...]]:
@@ -32,11 +41,11 @@ def observation_shapes(env: EnvBase) -> dict[NestedKey, tuple[int, ...]]:
         name = key if isinstance(key, str) else key[-1]
         if name in BOOKKEEPING:
             continue
-        if not leaf.dtype.is_floating_point and leaf.ndim > 1:
+        if not (leaf.dtype.is_floating_point or leaf.ndim < 2 or is_image(leaf.shape)):
             raise ValueError(
-                f"observation `{key}` must be a vector, got shape `{tuple(leaf.shape)}` of "
-                f"`{leaf.dtype}`; pixels need an encoder: put a transform that flattens or embeds "
-                "them into the environment"
+                f"observation `{key}` must be a vector or a picture with its channels, got shape "
+                f"`{tuple(leaf.shape)}` of `{leaf.dtype}`; give a picture three dimensions in a "
+                "wrapper, or flatten what is none"
             )
         shapes[key] = tuple(leaf.shape)
     if not shapes:
@@ -56,10 +65,11 @@ def bounded_action(env: EnvBase, *, algorithm: str) -> tuple[NestedKey, Bounded]
     """Key and spec of the one bounded continuous action that ``algorithm`` needs."""
     key, spec = only_action(env, algorithm=algorithm)
     if not spec.dtype.is_floating_point:
-        raise ValueError(
+        raise ActionSpaceError(
             f"{algorithm} needs a continuous action space, got `{type(spec).__name__}` with "
             f"{_choices(spec)}; choose an algorithm for discrete actions or a continuous variant "
-            "of the environment"
+            "of the environment",
+            kind="discrete",
         )
     if not isinstance(spec, Bounded):
         raise ValueError(

@@ -11,10 +11,19 @@ from torch import Tensor
 from torch.distributions import Categorical
 from torchrl.modules import OneHotCategorical
 
-from torchrl_elegant.functional import categorical_entropy, categorical_sample
+from torchrl_elegant.functional import categorical_entropy, categorical_sample, choose
 from torchrl_elegant.modules.policy import StochasticActor
+from torchrl_elegant.modules.rollout import CategoricalRollout, can_plan
 
 DiscreteForm = Literal["one_hot", "categorical"]
+
+
+def check_choices(choices: int, form: str) -> None:
+    """Refuse a number of actions, or a form of them, that cannot be."""
+    if choices < 1:
+        raise ValueError(f"`choices` must be at least 1, got `{choices}`")
+    if form not in ("one_hot", "categorical"):
+        raise ValueError(f"`form` must be 'one_hot' or 'categorical', got `{form}`")
 
 
 class CategoricalHead(NamedTuple):
@@ -37,10 +46,8 @@ class CategoricalHead(NamedTuple):
         return categorical_entropy(self.log_probs)
 
     def _write(self, index: Tensor) -> Tensor:
-        if not self.one_hot:
-            return index
-        choices = torch.zeros(self.log_probs.shape, dtype=torch.int64, device=index.device)
-        return choices.scatter_(-1, index.unsqueeze(-1), 1)
+        form = "one_hot" if self.one_hot else "categorical"
+        return choose(index, self.log_probs.shape[-1], form)
 
 
 class CategoricalActor(StochasticActor):
@@ -70,10 +77,7 @@ class CategoricalActor(StochasticActor):
         activation: str = "tanh",
         action_key: NestedKey = "action",
     ) -> None:
-        if choices < 1:
-            raise ValueError(f"`choices` must be at least 1, got `{choices}`")
-        if form not in ("one_hot", "categorical"):
-            raise ValueError(f"`form` must be 'one_hot' or 'categorical', got `{form}`")
+        check_choices(choices, form)
         super().__init__(
             observation=observation,
             outputs=choices,
@@ -86,6 +90,9 @@ class CategoricalActor(StochasticActor):
     def head(self, observation: Sequence[Tensor]) -> CategoricalHead:
         logits = self.net(self.inputs.join(observation))
         return CategoricalHead(logits.log_softmax(-1), self.form == "one_hot")
+
+    def rollout(self, *, frames: int, count: int) -> CategoricalRollout | None:
+        return CategoricalRollout(self, frames=frames, count=count) if can_plan(self) else None
 
     def get_dist(self, tensordict: TensorDictBase) -> Categorical | OneHotCategorical:
         logits = self.net(self.inputs.join([tensordict.get(key) for key in self.in_keys]))

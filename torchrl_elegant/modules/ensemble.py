@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -11,6 +11,7 @@ from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 
+from torchrl_elegant.modules.inputs import Inputs
 from torchrl_elegant.modules.mlp import ACTIVATIONS, check_architecture, hidden_gain
 
 
@@ -18,7 +19,8 @@ class EnsembleMLP(nn.Module):
     """N perceptrons of equal shape, run as batched matrix products.
 
     Parameters are ``weight_i`` of shape ``[N, in, out]`` and ``bias_i`` of shape ``[N, 1, out]``;
-    each member is orthogonally initialised on its own draw.
+    each member is orthogonally initialised on its own draw, the last layer scaled by
+    ``output_gain``.
 
     >>> import torch
     >>> net = EnsembleMLP(num_members=4, in_features=3, out_features=1, num_cells=(8,))
@@ -34,6 +36,7 @@ class EnsembleMLP(nn.Module):
         out_features: int,
         num_cells: Sequence[int] = (256, 256),
         activation: str = "relu",
+        output_gain: float = 1.0,
     ) -> None:
         super().__init__()
         if num_members < 1:
@@ -45,13 +48,13 @@ class EnsembleMLP(nn.Module):
         sizes = [in_features, *num_cells, out_features]
         self._names = [f"{kind}_{i}" for i in range(len(sizes) - 1) for kind in ("weight", "bias")]
         for i, (a, b) in enumerate(pairwise(sizes)):
-            gain = hidden_gain(activation) if i < len(num_cells) else 1.0
+            gain = hidden_gain(activation) if i < len(num_cells) else output_gain
             draws = [nn.init.orthogonal_(torch.empty(b, a), gain).T for _ in range(num_members)]
             self.register_parameter(f"weight_{i}", nn.Parameter(torch.stack(draws).contiguous()))
             self.register_parameter(f"bias_{i}", nn.Parameter(torch.zeros(num_members, 1, b)))
 
     def forward(self, x: Tensor, members: Tensor | None = None) -> Tensor:
-        """Map ``[B, in]``, shared by the members, to ``[N, B, out]``.
+        """Map ``[B, in]``, shared by the members, or ``[N, B, in]`` to ``[N, B, out]``.
 
         With the indices ``members`` only those are run, and come out in their order.
         """
@@ -63,7 +66,7 @@ class EnsembleMLP(nn.Module):
         return self._run(x, [getattr(self, name).detach() for name in self._names])
 
     def _run(self, x: Tensor, params: list[Tensor]) -> Tensor:
-        x = x.expand(params[0].shape[0], *x.shape)  # [N, B, in]
+        x = x.expand(params[0].shape[0], *x.shape[-2:])  # [N, B, in]
         last = len(params) - 2
         for i in range(0, len(params), 2):
             weight, bias = params[i : i + 2]
@@ -82,10 +85,11 @@ class EnsembleCritic(TensorDictModuleBase):
 
     As a TensorDict module it writes ``state_action_value`` with the members in the last dimension,
     ``[*B, N]``; with one member that is the ordinary Q network of TorchRL's losses. The losses of
-    this package call ``values`` and ``frozen_values``, which have the members first.
+    this package call ``values`` and ``frozen_values``, which have the members first. What members
+    see they see alike: one encoder serves them all.
 
     Args:
-        observation: shape of each observation entry, by key.
+        observation: shape of each observation entry, by key; ``Inputs`` joins them.
         action_shape: shape of the action.
         num_critics: how many members.
         num_cells, activation: as for ``EnsembleMLP``.
@@ -110,14 +114,14 @@ class EnsembleCritic(TensorDictModuleBase):
         action_key: NestedKey = "action",
     ) -> None:
         super().__init__()
-        self.in_keys = [*observation, action_key]
+        self.inputs = Inputs(observation)
+        self.in_keys = [*self.inputs.keys, action_key]
         self.out_keys = ["state_action_value"]
         self.num_critics = num_critics
-        self._event_dims = [len(shape) for shape in (*observation.values(), action_shape)]
-        features = sum(torch.Size(s).numel() for s in (*observation.values(), action_shape))
+        self._action_dims = len(action_shape)
         self.net = EnsembleMLP(
             num_members=num_critics,
-            in_features=features,
+            in_features=self.inputs.features + torch.Size(action_shape).numel(),
             out_features=1,
             num_cells=num_cells,
             activation=activation,
@@ -131,18 +135,16 @@ class EnsembleCritic(TensorDictModuleBase):
         self, observation: Sequence[Tensor], action: Tensor, members: Tensor | None = None
     ) -> Tensor:
         """Q of every member, ``[N, *B]``, or of those at the indices ``members``."""
-        return self._shape(partial(self.net.forward, members=members), observation, action)
+        run = partial(self.net.forward, members=members)
+        return self._run(run, self.inputs.parts(observation), action)
 
     def frozen_values(self, observation: Sequence[Tensor], action: Tensor) -> Tensor:
         """As ``values``; gradients reach the action but never the critics' parameters."""
-        return self._shape(self.net.forward_frozen, observation, action)
+        return self._run(self.net.forward_frozen, self.inputs.frozen_parts(observation), action)
 
-    def _shape(self, run, observation: Sequence[Tensor], action: Tensor) -> Tensor:
-        parts = [*observation, action]
-        parts = [
-            x.flatten(-d) if d > 1 else x for x, d in zip(parts, self._event_dims, strict=True)
-        ]
-        x = torch.cat(parts, -1)  # [*B, in]
+    def _run(self, run: Callable[[Tensor], Tensor], seen: list[Tensor], action: Tensor) -> Tensor:
+        dims = self._action_dims
+        x = torch.cat([*seen, action.flatten(-dims) if dims > 1 else action], -1)  # [*B, in]
         if x.ndim == 2:
             return run(x).squeeze(-1)
         batch = x.shape[:-1]

@@ -13,6 +13,7 @@ from torchrl.modules import IndependentNormal
 
 from torchrl_elegant.functional import normal_entropy, normal_log_prob
 from torchrl_elegant.modules.policy import StochasticActor
+from torchrl_elegant.modules.rollout import GaussianRollout, can_plan
 
 
 class GaussianHead(NamedTuple):
@@ -89,6 +90,9 @@ class GaussianActor(StochasticActor):
     def head(self, observation: Sequence[Tensor]) -> GaussianHead:
         loc = self.net(self.inputs.join(observation))
         return GaussianHead(loc, self.log_std, self.action_shape)
+
+    def rollout(self, *, frames: int, count: int) -> GaussianRollout | None:
+        return GaussianRollout(self, frames=frames, count=count) if can_plan(self) else None
 
     def get_dist(self, tensordict: TensorDictBase) -> IndependentNormal:
         head = self.head([tensordict.get(key) for key in self.in_keys])

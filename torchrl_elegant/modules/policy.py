@@ -14,6 +14,7 @@ from torchrl.envs.utils import ExplorationType, exploration_type
 
 from torchrl_elegant.modules.inputs import Inputs
 from torchrl_elegant.modules.mlp import MLP
+from torchrl_elegant.modules.rollout import ActorRollout
 
 
 class Head(Protocol):
@@ -40,7 +41,7 @@ class StochasticActor(TensorDictModuleBase):
     it returns the mode.
 
     Args:
-        observation: shape of each observation entry, by key; entries are concatenated.
+        observation: shape of each observation entry, by key; ``Inputs`` joins them.
         outputs: size of the last layer.
         num_cells, activation: of the perceptron.
         action_key: where the action is written; the log-probability goes to
@@ -89,6 +90,13 @@ class StochasticActor(TensorDictModuleBase):
         sampled = exploration_type() in (None, ExplorationType.RANDOM)
         action = head.sample() if sampled else head.mode()
         return action, head.log_prob(action)
+
+    def rollout(self, *, frames: int, count: int) -> ActorRollout | None:
+        """The same for a whole rollout of ``count`` environments; None where ``act`` is the way.
+
+        Collectors ask for it wherever a subclass has not overridden ``act`` or ``head`` since.
+        """
+        return None
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         results = self.act(*(tensordict.get(key) for key in self.in_keys))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from tensordict import TensorDictBase
@@ -21,13 +21,16 @@ class EntropyRegularisedLoss(ActorCriticLoss):
     ``log_alpha`` is a parameter (learnt) or a buffer (fixed); ``alpha_init``, ``_target_entropy``
     and the bounds are buffers. The target entropy is looked up when first needed, because
     TorchRL's trainers hand the action spec in after construction.
+
+    A subclass says in ``_automatic_entropy`` what ``"auto"`` means, and in ``_entropy_buffer`` the
+    name of that number in a state dict.
     """
 
     # Names that a schedule may assign a number to, as for TorchRL's SAC.
     _schedulable_buffers = frozenset({"alpha_init", "min_log_alpha", "max_log_alpha", "log_alpha"})
 
     # What the target entropy is called in checkpoints.
-    _entropy_buffer: str = "_target_entropy"
+    _entropy_buffer: ClassVar[str] = "_target_entropy"
 
     terms: tuple[str, ...] = ("loss_actor", "loss_qvalue", "loss_alpha", "alpha", "entropy")
     _action_spec: TensorSpec | None
@@ -40,7 +43,7 @@ class EntropyRegularisedLoss(ActorCriticLoss):
         self.register_buffer("alpha_init", torch.tensor(float(temperature.alpha), device=device))
         self.min_log_alpha = self.max_log_alpha = None
         self._action_spec = action_spec
-        self._target_entropy: float | str | Tensor = temperature.target_entropy
+        self._wanted_entropy: float | str = temperature.target_entropy
         if isinstance(temperature, FixedTemperature):
             self.register_buffer("log_alpha", log_alpha)
             return
@@ -74,16 +77,18 @@ class EntropyRegularisedLoss(ActorCriticLoss):
     @property
     def target_entropy(self) -> Tensor:
         """The entropy that a learnt temperature aims at."""
-        name = self._entropy_buffer
-        known = self._buffers.get(name)
+        known = self._buffers.get(self._entropy_buffer)
         if known is None:
-            value = self._target_entropy
-            number = -float(self._action_dimensions()) if value == "auto" else float(value)
-            if name in vars(self):
-                delattr(self, name)
+            value = self._wanted_entropy
+            number = self._automatic_entropy() if value == "auto" else float(value)
             known = torch.tensor(number, device=next(self.parameters()).device)
-            self.register_buffer(name, known)
+            # Not registered: the name may be this property's own.
+            self._buffers[self._entropy_buffer] = known
         return known
+
+    def _automatic_entropy(self) -> float:
+        """Minus the number of action dimensions (Haarnoja et al. 2018b, sec. D)."""
+        return -float(self._action_dimensions())
 
     def alpha_loss(self, log_prob: Tensor) -> Tensor:
         """``-log alpha (log pi + target entropy)``, per sample."""
@@ -98,8 +103,6 @@ class EntropyRegularisedLoss(ActorCriticLoss):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         _ = self.target_entropy
-        if any(name.startswith("_value_estimator.") for name in state_dict):
-            _ = self.value_estimator  # a loss that was never called has none yet
         return super().load_state_dict(state_dict, *args, **kwargs)
 
     @property

@@ -10,22 +10,37 @@ from tensordict.utils import NestedKey
 
 
 @dataclass
-class ActorCriticKeys:
-    """What ``set_keys`` of a loss with an actor and critics accepts.
+class CriticKeys:
+    """What ``set_keys`` of a loss with critics accepts.
 
-    >>> ActorCriticKeys().priority
-    'td_error'
+    >>> CriticKeys(state_action_value="q").value
+    'q'
     """
 
     action: NestedKey = "action"
-    value: NestedKey = "state_value"
     state_action_value: NestedKey = "state_action_value"
-    log_prob: NestedKey | None = None
     priority: NestedKey = "td_error"
     reward: NestedKey = "reward"
     done: NestedKey = "done"
     terminated: NestedKey = "terminated"
     priority_weight: NestedKey = "priority_weight"
+
+    @property
+    def value(self) -> NestedKey:
+        """Where value estimators look for the next state's value."""
+        return self.state_action_value
+
+
+@dataclass
+class ActorCriticKeys(CriticKeys):
+    """What ``set_keys`` of a loss with a stochastic actor and critics accepts.
+
+    >>> ActorCriticKeys().priority
+    'td_error'
+    """
+
+    value: NestedKey = "state_value"
+    log_prob: NestedKey | None = None
 
     def __post_init__(self) -> None:
         if self.log_prob is None:

@@ -84,10 +84,25 @@ class StackedCritic:
         return self._call(data, params).get(keys.state_action_value).squeeze(-1)
 
 
+class SingleCritic(StackedCritic):
+    """Calls one TorchRL Q network, whose parameters are not stacked."""
+
+    def bind(self, loss: LossModule) -> None:
+        """Nothing to keep: parameters are put in at each call."""
+
+    def _call(self, tensordict: TensorDictBase, params) -> TensorDictBase:
+        with params.to_module(self.loss.qvalue_network, preserve_module_state=False):
+            return self.loss.qvalue_network(tensordict)
+
+    def _values(self, tensordict: TensorDictBase, action: Tensor, params) -> Tensor:
+        return super()._values(tensordict, action, params).unsqueeze(0)
+
+
 def critic_caller(loss: LossModule) -> DirectCritic | StackedCritic:
     """The right way to call ``loss.qvalue_network``; ``bind_networks`` makes it ready."""
-    network = loss.qvalue_network
-    return DirectCritic(loss) if isinstance(network, EnsembleCritic) else StackedCritic(loss)
+    if isinstance(loss.qvalue_network, EnsembleCritic):
+        return DirectCritic(loss)
+    return SingleCritic(loss) if loss.num_qvalue_nets is None else StackedCritic(loss)
 
 
 def bind_networks(loss: LossModule, critic: DirectCritic | StackedCritic) -> None:
@@ -98,6 +113,8 @@ def bind_networks(loss: LossModule, critic: DirectCritic | StackedCritic) -> Non
     """
     if isinstance(loss.actor_network, SquashedGaussianActor):
         loss.actor_network_params.to_module(loss.actor_network, preserve_module_state=False)
+    if "_actor" in vars(loss):
+        loss._actor.bind(loss)
     critic.bind(loss)
 
 

@@ -5,10 +5,44 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torchrl.objectives import LossModule, SoftUpdate
+from torchrl.objectives.utils import TargetNetUpdater
+
+Pairs = tuple[list[Tensor], list[Tensor]]
 
 
-class LeanSoftUpdate(SoftUpdate):
+class _LeanUpdater(TargetNetUpdater):
+    """Gathers once the networks' tensors and those of their targets."""
+
+    _pairs: Pairs | None = None
+
+    def _current(self) -> Pairs:
+        if self._pairs is None or not self._is_current(*self._pairs):
+            self._pairs = self._gather()
+        return self._pairs
+
+    def _gather(self) -> Pairs:
+        sources: list[Tensor] = []
+        targets: list[Tensor] = []
+        for name, source_name in zip(self._target_names, self._source_names, strict=True):
+            target = getattr(self.loss_module, name)
+            for key, source in getattr(self.loss_module, source_name).items(True, True):
+                if source.requires_grad and source.is_floating_point():
+                    sources.append(source)
+                    targets.append(target.get(key).data)
+        return sources, targets
+
+    @staticmethod
+    def _is_current(sources: list[Tensor], targets: list[Tensor]) -> bool:
+        # A loss that was cast or moved keeps its parameters but has new target tensors.
+        return sources[0].device == targets[0].device and sources[0].dtype == targets[0].dtype
+
+
+class LeanSoftUpdate(_LeanUpdater, SoftUpdate):
     """TorchRL's ``SoftUpdate`` with its tensors gathered once: a sixth of the time per step.
+
+    With a ``period`` only every so manieth step moves the targets: all of them then, as TD3 has it
+    (Fujimoto et al. 2018, algorithm 1), where the period is the actor's. The count is part of the
+    state.
 
     >>> from torchrl_elegant.modules import EnsembleCritic, SquashedGaussianActor
     >>> from torchrl_elegant.objectives import SACLoss
@@ -24,29 +58,51 @@ class LeanSoftUpdate(SoftUpdate):
     0.5
     """
 
-    def __init__(self, loss_module: LossModule, *, tau: float) -> None:
+    def __init__(self, loss_module: LossModule, *, tau: float, period: int = 1) -> None:
+        if period < 1:
+            raise ValueError(f"`period` must be at least 1, got `{period}`")
         super().__init__(loss_module, tau=tau)
-        self._pairs: tuple[list[Tensor], list[Tensor]] | None = None
+        self.period = period
+        self.counter = 0  # by TorchRL's name, under which it is stored
 
     @torch.no_grad()
     def step(self) -> None:
-        if self._pairs is None or not self._is_current(*self._pairs):
-            self._pairs = self._gather()
-        sources, targets = self._pairs
+        self.counter += 1
+        if self.counter % self.period:
+            return
+        sources, targets = self._current()
         torch._foreach_lerp_(targets, sources, 1.0 - self.eps)
 
-    def _gather(self) -> tuple[list[Tensor], list[Tensor]]:
-        sources: list[Tensor] = []
-        targets: list[Tensor] = []
-        for name, source_name in zip(self._target_names, self._source_names, strict=True):
-            target = getattr(self.loss_module, name)
-            for key, source in getattr(self.loss_module, source_name).items(True, True):
-                if source.requires_grad and source.is_floating_point():
-                    sources.append(source)
-                    targets.append(target.get(key).data)
-        return sources, targets
 
-    @staticmethod
-    def _is_current(sources: list[Tensor], targets: list[Tensor]) -> bool:
-        # A loss that was cast or moved keeps its parameters but has new target tensors.
-        return sources[0].device == targets[0].device and sources[0].dtype == targets[0].dtype
+class LeanHardUpdate(_LeanUpdater):
+    """Copies the networks into their targets at every ``period``-th step, and else does nothing.
+
+    TorchRL's ``HardUpdate`` with an interval of k copies at every (k + 1)-th.
+
+    >>> from torchrl_elegant.modules import QNetwork
+    >>> from torchrl_elegant.objectives import DQNLoss
+    >>> loss = DQNLoss(QNetwork(observation={"observation": (3,)}, choices=2))
+    >>> updater = LeanHardUpdate(loss, period=2)
+    >>> _ = loss.value_network_params["net", "bias_0"].data.fill_(1.0)
+    >>> target, found = loss.target_value_network_params["net", "bias_0"], []
+    >>> for _ in range(2):
+    ...     updater.step()
+    ...     found.append(target.max().item())
+    >>> found
+    [0.0, 1.0]
+    """
+
+    def __init__(self, loss_module: LossModule, *, period: int) -> None:
+        if period < 1:
+            raise ValueError(f"`period` must be at least 1, got `{period}`")
+        super().__init__(loss_module)
+        self.period = period
+        self.counter = 0
+
+    @torch.no_grad()
+    def step(self) -> None:
+        self.counter += 1
+        if self.counter >= self.period:
+            self.counter = 0
+            sources, targets = self._current()
+            torch._foreach_copy_(targets, sources)

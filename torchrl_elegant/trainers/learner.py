@@ -68,7 +68,7 @@ class Learner:
     def update(self, batch: TensorDictBase, call: LossCall | None = None) -> dict[str, Tensor]:
         """Learn from one batch; ``call`` stands in for the loss where a trainer wraps it."""
         terms = self._terms(batch, call or self._call)
-        losses = [value for name, value in terms.items() if name.startswith("loss_")]
+        losses = [value for name, value in terms.items() if name.startswith("loss")]
         total = sum(losses[1:], start=losses[0])
         if total.device.type == "cpu" and not math.isfinite(total.item()):
             self.raise_if_diverged(terms)
@@ -154,7 +154,7 @@ class Learner:
         if not hasattr(self.loss, "critic_terms"):
             return dict(call(batch).items())
         terms = dict(call(batch, "critic_terms"))
-        if self.schedule.due():
+        if hasattr(self.loss, "actor_terms") and self.schedule.due():
             terms.update(call(batch, "actor_terms"))
         return terms
 

@@ -15,8 +15,8 @@ from tensordict.nn import TensorDictModuleBase
 from torch.nn.functional import one_hot
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from torchrl_elegant.modules import CategoricalActor, GaussianActor, SquashedGaussianActor
 from torchrl_elegant.trainers.atomic import write_file
+from torchrl_elegant.trainers.builders import BUILDERS
 from torchrl_elegant.trainers.values import UsageError, nearest
 
 __all__ = ["BUILDERS", "Policy", "PolicyFileError", "load_policy", "save_policy"]
@@ -27,14 +27,6 @@ _VERSION = 1
 
 class PolicyFileError(UsageError):
     """A policy file that cannot be read."""
-
-
-# Name in the file -> callable that returns the untrained actor; add your own to load your actors.
-BUILDERS: dict[str, Callable[..., TensorDictModuleBase]] = {
-    "CategoricalActor": CategoricalActor,
-    "GaussianActor": GaussianActor,
-    "SquashedGaussianActor": SquashedGaussianActor,
-}
 
 
 def save_policy(

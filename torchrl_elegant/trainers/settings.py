@@ -9,7 +9,7 @@ from torch import Tensor
 from torchrl_elegant.trainers.learner import Learner
 
 # Hyper-parameters that losses keep as buffers, and so write into every checkpoint.
-_DECIDED = ("_target_entropy", "alpha_init", "min_log_alpha", "max_log_alpha")
+_DECIDED = ("_target_entropy", "target_entropy", "alpha_init", "min_log_alpha", "max_log_alpha")
 _ESTIMATOR = "_value_estimator."
 
 

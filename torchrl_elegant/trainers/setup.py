@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -31,7 +32,7 @@ EnvFactory = Callable[..., EnvBase]
 
 def env_factory(run: RunConfig, env: Any) -> EnvFactory:
     """``make_env`` for this run; ``env`` is the name or the callable that was given."""
-    return partial(make_env, env, env_kwargs=run.env_kwargs)
+    return partial(make_env, env, env_kwargs=run.env_kwargs, pixels=run.picture_options())
 
 
 @contextmanager
@@ -68,6 +69,8 @@ def build_learner(
     finally:
         env.close()
     ranks.share(learner.loss)
+    pixels = run.picture_options()
+    about["pixels"] = None if pixels is None else asdict(pixels)
     return learner, {"env": run.env, "algorithm": config.name, **about}
 
 
