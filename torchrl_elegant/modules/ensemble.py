@@ -70,7 +70,12 @@ class EnsembleMLP(nn.Module):
         x = x.expand(params[0].shape[0], *x.shape[-2:])  # [N, B, in]
         last = len(params) - 2
         for i in range(0, len(params), 2):
-            x = torch.baddbmm(params[i + 1], x, params[i])  # [N, B, out]
+            weight, bias = params[i : i + 2]
+            if weight.shape[-1] > 1:
+                x = torch.baddbmm(bias, x, weight)  # [N, B, out]
+            else:
+                # A matrix product with one column takes several times as long, there and back.
+                x = (x * weight.transpose(1, 2)).sum(-1, keepdim=True) + bias
             if i < last:
                 x = self._activate(x)
         return x
