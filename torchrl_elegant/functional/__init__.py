@@ -15,6 +15,7 @@ from torchrl_elegant.functional.gaussian import (
     normal_score,
     normal_slopes,
 )
+from torchrl_elegant.functional.multi_step import Spans, spans
 from torchrl_elegant.functional.perceptron import SLOPES, perceptron, perceptron_gradient
 from torchrl_elegant.functional.pictures import (
     LUMA,
@@ -41,6 +42,7 @@ from torchrl_elegant.functional.vtrace import VTraceEstimate, vtrace
 __all__ = [
     "LUMA",
     "SLOPES",
+    "Spans",
     "VTraceEstimate",
     "actor_ratio",
     "area_weights",
@@ -71,6 +73,7 @@ __all__ = [
     "ratio_statistics",
     "reduce_members",
     "soft_value",
+    "spans",
     "squashed_mode",
     "squashed_sample",
     "standardised",

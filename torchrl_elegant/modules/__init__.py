@@ -23,6 +23,7 @@ from torchrl_elegant.modules.mlp import ACTIVATIONS, MLP
 from torchrl_elegant.modules.multi_categorical import MultiCategoricalActor
 from torchrl_elegant.modules.noise import GaussianNoise, Noise, OrnsteinUhlenbeckNoise, make_noise
 from torchrl_elegant.modules.noisy import NoisyActor
+from torchrl_elegant.modules.normalised import NormalisedActor, ObservationNorm
 from torchrl_elegant.modules.policy import StochasticActor
 from torchrl_elegant.modules.q_network import QNetwork
 from torchrl_elegant.modules.temperature import FixedTemperature, LearnedTemperature, Temperature
@@ -47,6 +48,8 @@ __all__ = [
     "MultiCategoricalActor",
     "Noise",
     "NoisyActor",
+    "NormalisedActor",
+    "ObservationNorm",
     "OrnsteinUhlenbeckNoise",
     "QNetwork",
     "SquashedGaussianActor",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tensordict.nn import TensorDictModuleBase
 
@@ -13,6 +14,7 @@ from torchrl_elegant.modules import (
     GaussianActor,
     MultiCategoricalActor,
     NoisyActor,
+    NormalisedActor,
     SquashedGaussianActor,
 )
 
@@ -26,3 +28,5 @@ BUILDERS: dict[str, Callable[..., TensorDictModuleBase]] = {
     "NoisyActor": NoisyActor.from_spec,
     "SquashedGaussianActor": SquashedGaussianActor,
 }
+# It names another one.
+BUILDERS["NormalisedActor"] = partial(NormalisedActor.from_spec, BUILDERS)

@@ -40,7 +40,7 @@ class RolloutLearner(Learner):
     def rows(self, rollout: TensorDictBase) -> TensorDictBase:
         """The transitions of a rollout ``[*envs, T]``, with their advantages."""
         self._epochs = 0
-        estimated = self.loss.estimate(rollout)
+        estimated = self.loss.estimate(self._prepared_rollout(rollout))
         return estimated.select(*self.loss.row_keys).reshape(-1)
 
     @torch.no_grad()
@@ -72,6 +72,19 @@ class RolloutLearner(Learner):
             return super()._differentiate(batch, call)
         self._total(written)
         return written
+
+    def _prepared_rollout(self, rollout: TensorDictBase) -> TensorDictBase:
+        if self.prepare is None:
+            return rollout
+        self.prepare.observe_rewards(rollout, gather=self._gather)
+        prepared = self.prepare(rollout)
+        # Only now: the log-probabilities are those of the policy as it saw this rollout.
+        self.prepare.observe_states(rollout, gather=self._gather)
+        return prepared
+
+    def _prepared(self, batch: TensorDictBase) -> TensorDictBase:
+        """Rows come from a rollout that was prepared as a whole."""
+        return batch
 
     def _terms(self, batch: TensorDictBase, call: LossCall) -> dict[str, Tensor]:
         return call(batch, "update_terms")

@@ -64,7 +64,7 @@ def build_learner(
         env = make(1, seed=0, device=ranks.device)
     try:
         with _told_what_fits():
-            parts = config.build(env)
+            parts = config.assemble(env)
         _check_storable(parts.policy)
         kind = RolloutLearner if isinstance(config, OnPolicyConfig) else Learner
         learner = kind(
@@ -141,6 +141,7 @@ def build_source(
         free_frames=free_frames(config, counters),
         frames=counters.frames,
         ranks=ranks.count,
+        fold=config.fold and config.fold(),
     )
 
 
@@ -184,6 +185,11 @@ def _workers(
         keys=list(learner.loss.in_keys),
         seed=seed_of(run, TRAIN),
         frames_done=counters.frames,
+        # Workers get on to where the first row is known.
+        slack_batches=1 + -(-config.span * run.num_envs // (run.frames_per_batch or run.num_envs)),
+        fold=config.fold,
+        # Statistics take in every row, once.
+        rows_kept=None if learner.prepare and learner.prepare.observes else 1024,
     )
 
 
