@@ -15,7 +15,7 @@ from torchrl_elegant.algorithms.tuned import tuned_settings
 from torchrl_elegant.trainers.atomic import write_file
 from torchrl_elegant.trainers.config_file import Stored
 from torchrl_elegant.trainers.evaluate import evaluate_run
-from torchrl_elegant.trainers.options import parse, parse_one, run_main
+from torchrl_elegant.trainers.options import Options, parse, parse_one, run_main
 from torchrl_elegant.trainers.train import run_with, stored_run
 from torchrl_elegant.trainers.values import UsageError
 
@@ -52,19 +52,28 @@ def train_command(argv: Sequence[str], *, program: str, default: str) -> int:
 
     def main(words: Sequence[str]) -> None:
         _look_here_too()
-        options = parse(
-            words,
-            algorithms=ALGORITHMS,
-            default=default,
-            extra=TrainOptions,
-            stored=_stored,
-            preset=_preset,
-            program=program,
-        )
+        options = parse_training(words, default=default, program=program)
         folder = options.extra.resume
         run_with(options.run, options.config, None if folder is None else Path(folder))
 
     return run_main(main, argv)
+
+
+def parse_training(words: Sequence[str], *, default: str, program: str = "train") -> Options:
+    """What the words of a training script ask for.
+
+    >>> parse_training(["tuned=true", "env=CartPole-v1"], default="ppo").run.num_envs
+    8
+    """
+    return parse(
+        words,
+        algorithms=ALGORITHMS,
+        default=default,
+        extra=TrainOptions,
+        stored=_stored,
+        preset=_preset,
+        program=program,
+    )
 
 
 def evaluate_command(argv: Sequence[str], *, program: str) -> int:
