@@ -1,4 +1,4 @@
-"""Train SAC or ModSAC: `python scripts/train_sac.py env=Pendulum-v1 total_frames=20_000`."""
+"""Train SAC, ModSAC or REDQ: `python scripts/train_sac.py env=Pendulum-v1 total_frames=20_000`."""
 
 import sys
 

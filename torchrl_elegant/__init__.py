@@ -11,17 +11,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchrl_elegant.algorithms import ModSACConfig, SACConfig
+    from torchrl_elegant.algorithms import (
+        DDPGConfig,
+        ModSACConfig,
+        REDQConfig,
+        SACConfig,
+        TD3Config,
+    )
     from torchrl_elegant.envs import make_env
     from torchrl_elegant.trainers import Policy, RunConfig, load_policy, resume, train
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DDPGConfig",
     "ModSACConfig",
     "Policy",
+    "REDQConfig",
     "RunConfig",
     "SACConfig",
+    "TD3Config",
     "load_policy",
     "make_env",
     "resume",
@@ -30,8 +39,11 @@ __all__ = [
 
 # Looked up on first use: whoever wants one loss need not wait for the trainers' imports.
 _HOMES = {
+    "DDPGConfig": "algorithms",
     "ModSACConfig": "algorithms",
+    "REDQConfig": "algorithms",
     "SACConfig": "algorithms",
+    "TD3Config": "algorithms",
     "make_env": "envs",
     "Policy": "trainers",
     "RunConfig": "trainers",

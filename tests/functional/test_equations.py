@@ -11,7 +11,7 @@ from torchrl_elegant.functional import (
     actor_ratio,
     bellman_target,
     critic_trust,
-    pick_members,
+    draw_members,
     reduce_members,
     soft_value,
 )
@@ -48,19 +48,18 @@ def test_reductions(members):
 
 @pytest.mark.parametrize("members", [None, 5])
 def test_all_members(members):
-    values = torch.randn(5, 4)
-    assert pick_members(values, members) is values
+    assert draw_members(5, members) is None
 
 
 def test_subset_without_repetition():
-    values = torch.arange(5.0).unsqueeze(-1)
     for _ in range(50):
-        assert len(set(pick_members(values, 3).flatten().tolist())) == 3
+        drawn = draw_members(5, 3).tolist()
+        assert len(set(drawn)) == 3
+        assert set(drawn) <= set(range(5))
 
 
 def test_subsets_are_equally_likely():
-    values = torch.arange(4.0).unsqueeze(-1)
-    pairs = [tuple(sorted(pick_members(values, 2).flatten().tolist())) for _ in range(1200)]
+    pairs = [tuple(sorted(draw_members(4, 2).tolist())) for _ in range(1200)]
     counts = [pairs.count(pair) for pair in set(pairs)]
     assert len(counts) == 6
     # 200 expected; four standard deviations of a binomial with p = 1/6

@@ -40,8 +40,10 @@ def toy(num_envs=None, **space):
         spaces.Dict({"a": BOX, "b": spaces.Dict({"c": spaces.Box(-1.0, 1.0, (2, 2))})}),
         spaces.Discrete(4),
         spaces.Box(0, 255, (6,), dtype=np.uint8),
+        spaces.Box(0, 255, (8, 8, 3), dtype=np.uint8),
+        spaces.Dict({"eye": spaces.Box(0, 255, (1, 40, 36), dtype=np.uint8), "arm": BOX}),
     ],
-    ids=["vector", "matrix", "dict", "discrete", "bytes"],
+    ids=["vector", "matrix", "dict", "discrete", "bytes", "picture", "picture and vector"],
 )
 def test_networks_fit_the_environment(space, num_envs):
     env = toy(num_envs, observation_space=space)
@@ -78,9 +80,10 @@ def test_action_spaces_that_cannot_be(build, space, message):
 
 
 @pytest.mark.parametrize("build", [build_actor, build_critic])
-def test_pixels(build):
-    pixels = spaces.Box(0, 255, (8, 8, 3), dtype=np.uint8)
-    with pytest.raises(ValueError, match="pixels need an encoder"):
+@pytest.mark.parametrize("shape", [(8, 8), (2, 8, 8, 3)])
+def test_whole_numbers_that_are_neither_vector_nor_picture(build, shape):
+    pixels = spaces.Box(0, 255, shape, dtype=np.uint8)
+    with pytest.raises(ValueError, match="must be a vector or a picture with its channels, got sh"):
         build(toy(observation_space=pixels))
 
 

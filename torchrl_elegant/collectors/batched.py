@@ -96,6 +96,8 @@ class BatchedRollout:
         self._draws = isinstance(collector._wrapped_policy, RandomPolicy)
         self._outputs = Leaves(collector._policy_output_keys)
         self._act = self._direct_act(collector)
+        policy = collector._wrapped_policy
+        self._restart = getattr(policy, "restart", None) if self._act is not None else None
         if stepper.resets_by_mask and collector._traj_pool_val is not None:
             self._defer_ids(collector)
 
@@ -151,6 +153,8 @@ class BatchedRollout:
                 if stepper.resets_by_mask or done.any():
                     stepper.reset(carrier, done)
                     self._forget_outputs(carrier, done)
+                    if self._restart is not None:
+                        self._restart(done.reshape(self._env.batch_size))
         assert frame is not None, "`frames_per_batch` is at least 1"
         batch = frame.filled(steps, into_template=self._reuse)
         if collector.track_traj_ids:

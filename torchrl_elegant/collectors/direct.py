@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tensordict import NestedKey
 from tensordict.nn import TensorDictModuleBase
@@ -14,13 +14,30 @@ from torchrl.data import Composite
 from torchrl.modules import RandomPolicy
 
 
+class RolloutPlan(Protocol):
+    """The policy over the steps of one rollout; `ActorRollout` is one."""
+
+    def act(self, t: int, *observation: Tensor) -> Tensor:
+        """The actions of step `t`, with a leading dimension over the environments."""
+
+    def outputs(self) -> tuple[Tensor, ...]:
+        """All steps of what `act` of the policy gives, time first."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DirectCall:
-    """`act(*reads)` gives the value of `writes`, or a tuple where there are several."""
+    """`act(*reads)` gives the value of `writes`, or a tuple where there are several.
+
+    Where `plan` is given, `plan(frames=..., count=...)` is the policy of one whole rollout, or None
+    if this one has to be acted step by step. `restart(rows)` is told after each step which
+    environments start anew, where the policy carries something from step to step.
+    """
 
     reads: Sequence[NestedKey]
     writes: Sequence[str]
     act: Callable[..., Tensor | tuple[Tensor, ...]]
+    plan: Callable[..., RolloutPlan | None] | None = None
+    restart: Callable[[Tensor], None] | None = None
 
 
 def direct_call(policy: Any, observations: Collection[NestedKey]) -> DirectCall | None:
@@ -52,7 +69,18 @@ def direct_call(policy: Any, observations: Collection[NestedKey]) -> DirectCall 
             break
         if "forward" in vars(kind):
             return None
-    return DirectCall(reads=reads, writes=writes, act=act)
+    restart = getattr(policy, "restart", None)
+    return DirectCall(reads=reads, writes=writes, act=act, plan=_plan_of(policy), restart=restart)
+
+
+def _plan_of(policy: TensorDictModuleBase) -> Callable[..., RolloutPlan | None] | None:
+    """Its method `rollout`, unless a class below has changed what the policy does at a step."""
+    for kind in type(policy).__mro__:
+        if "rollout" in vars(kind):
+            return policy.rollout
+        if {"act", "head", "forward"} & vars(kind).keys():
+            return None
+    return None
 
 
 def _random_call(policy: RandomPolicy) -> DirectCall | None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchrl.collectors import Collector
 from torchrl.envs.utils import set_exploration_type
 
-from torchrl_elegant.collectors.direct import direct_call
+from torchrl_elegant.collectors.direct import RolloutPlan, direct_call
 from torchrl_elegant.collectors.episodes import TRAJ_IDS
 from torchrl_elegant.collectors.gym_wrapper import torchrl_stepper
 from torchrl_elegant.collectors.layout import Layout
@@ -55,6 +55,7 @@ class LeanRollout:
     def __init__(self, collector: Collector, stepper: Stepper) -> None:
         env, self._frames = collector.env, collector.frames_per_batch
         self._layout = Layout(batch_dims=env.batch_dims)
+        self._decode_rows = stepper.decode
         self._decode = stepper.decode if env.batch_dims else lambda a: stepper.decode(a[None])
         self._action_spec = env.full_action_spec["action"]
         self._held, self._present = _held_by(collector, stepper)
@@ -65,6 +66,7 @@ class LeanRollout:
         self._outputs = self._make_outputs(collector)
         if self._direct is not None:
             self._act, self._inputs = self._direct.act, self._input_rows(self._direct.reads)
+            self._planned_inputs = self._input_rows(self._direct.reads, each=True)
             # Around the policy alone: tensors that a simulator makes are its own to change.
             self._inference = torch.inference_mode()
             alone = [*self._direct.writes] == ["action"]
@@ -91,9 +93,11 @@ class LeanRollout:
             known=known,
         )
 
-    def _input_rows(self, keys: Sequence[NestedKey]) -> list[tuple[Tensor, ...]]:
+    def _input_rows(
+        self, keys: Sequence[NestedKey], each: bool = False
+    ) -> list[tuple[Tensor, ...]]:
         arrays = [self._rows.observations[key] for key in keys]
-        if not self._layout.batch_dims:
+        if not self._layout.batch_dims and not each:
             arrays = [array[:, 0] for array in arrays]
         tensors = [torch.from_numpy(array) for array in arrays]
         return [tuple(tensor[t] for tensor in tensors) for t in range(self._frames)]
@@ -108,17 +112,24 @@ class LeanRollout:
         rows, decode, steps = self._rows, self._decode, 0
         self._take_up(collector)
         choose = self._chooser(collector)
+        restart = None if self._direct is None else self._direct.restart
         rows.begin()
         self._outputs.begin()
         try:
             with set_exploration_type(collector.exploration_type):
+                plan = self._plan(collector)
+                if plan is not None:
+                    choose, decode = partial(self._call_plan, plan), self._decode_rows
                 while steps < self._frames:
                     rows.step(steps, decode(choose(steps).numpy()))
+                    if restart is not None and (ended := rows.ended(steps)).any():
+                        restart(torch.from_numpy(ended).view(collector.env.batch_size))
                     steps += 1
         finally:
             # Also where a step failed: who goes on then goes on from the last that did not.
             rows.finish(steps)
-        entries = {**rows.entries(self._layout), **self._outputs.entries(self._layout)}
+        written = self._outputs.entries(self._layout) if plan is None else self._planned(plan)
+        entries = {**rows.entries(self._layout), **written}
         batch = _nested(entries, self._frame)
         return collector._final_rollout.update_(batch) if self._reuse else batch
 
@@ -132,6 +143,21 @@ class LeanRollout:
         if collector.track_traj_ids:
             self._present[TRAJ_IDS] = carrier.get(TRAJ_IDS).numpy().reshape(-1)
 
+    def _plan(self, collector: Collector) -> RolloutPlan | None:
+        # Who acts at random at first asks at every step whether that is over.
+        make = None if self._direct is None else self._direct.plan
+        if make is None or collector._should_use_random_frames():
+            return None
+        return make(frames=self._frames, count=len(self._rows))
+
+    def _planned(self, plan: RolloutPlan) -> dict[tuple[str, ...], Tensor]:
+        assert self._direct is not None
+        values = zip(self._direct.writes, plan.outputs(), strict=True)
+        batched = bool(self._layout.batch_dims)
+        return {
+            (key,): self._layout.turned(value if batched else value[:, 0]) for key, value in values
+        }
+
     def _chooser(self, collector: Collector) -> Callable[[int], Tensor]:
         policy = self._call if self._direct else partial(self._call_on_carrier, collector)
         if collector._should_use_random_frames():
@@ -141,6 +167,10 @@ class LeanRollout:
     def _call(self, t: int) -> Tensor:
         with self._inference:
             return self._write(t, self._act(*self._inputs[t]))
+
+    def _call_plan(self, plan: RolloutPlan, t: int) -> Tensor:
+        with self._inference:
+            return plan.act(t, *self._planned_inputs[t])
 
     def _call_on_carrier(self, collector: Collector, t: int) -> Tensor:
         if t:

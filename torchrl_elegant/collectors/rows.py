@@ -84,6 +84,9 @@ class Rows:
         self._plain_rows = list(arrays[0]) if plain else None
         self._arrays = arrays
 
+    def __len__(self) -> int:
+        return len(self._steps)
+
     def begin(self) -> None:
         """Takes up the state that the last rollout, or whoever stepped since, has left."""
         for key, rows in self.observations.items():
@@ -118,6 +121,10 @@ class Rows:
             self._finals.append([array[t + 1, i].copy() for array in self._arrays])
             self.episodes.end(t, i)
             self._write(t + 1, i, self._stepper.reset(i))
+
+    def ended(self, t: int) -> np.ndarray:
+        """Which simulators start anew after step `t`, `[n]`."""
+        return self._terminated[t] | self._truncated[t]
 
     def _cut(self, t: int, ended: list[int]) -> list[int]:
         cut = self.episodes.cuts(t)

@@ -42,6 +42,7 @@ import torch
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.envs.gymnasium import GymnasiumEnv, sub_seeds
+from torchrl_elegant.envs.pixels import Pixels, treated
 from torchrl_elegant.envs.registry import find_factory
 from torchrl_elegant.envs.spaces import DiscreteActions
 from torchrl_elegant.envs.steady import SteadyParallelEnv, SteadySerialEnv
@@ -61,6 +62,7 @@ def make_env(
     backend: Backend = "vector",
     discrete_actions: DiscreteActions = "one_hot",
     env_kwargs: Mapping[str, Any] | None = None,
+    pixels: Pixels | None = None,
 ) -> EnvBase:
     """A TorchRL environment over `num_envs` copies of `env`.
 
@@ -79,13 +81,15 @@ def make_env(
             pays for simulators slower than about a millisecond a step.
         discrete_actions: `"one_hot"` or `"categorical"`; a TorchRL environment keeps its own.
         env_kwargs: keyword arguments for `gymnasium.make` or for the callable.
+        pixels: what is done to pictures, for Gymnasium environments; rendering ones are made with
+            `render_mode="rgb_array"`.
 
     >>> env = make_env("Pendulum-v1", 3, seed=0)
     >>> env.batch_size, env.action_high.tolist(), env.action_spec.high.max().item()
     (torch.Size([3]), [2.0], 1.0)
     """
     _validate(num_envs, backend)
-    factory = find_factory(env, env_kwargs or {})
+    factory = _factory(env, env_kwargs or {}, pixels)
     first = factory()
     if isinstance(first, EnvBase):
         return _from_torchrl(first, factory, num_envs, seed, torch.device(device), backend)
@@ -106,6 +110,14 @@ def make_env(
         num_threads=torch.get_num_threads(),
     )
     return _with_bounds(workers, low, high)
+
+
+def _factory(
+    env: EnvSource, env_kwargs: Mapping[str, Any], pixels: Pixels | None
+) -> Callable[[], Any]:
+    if pixels is None:
+        return find_factory(env, env_kwargs)
+    return partial(treated, find_factory(env, {**pixels.arguments(), **env_kwargs}), pixels)
 
 
 def _from_torchrl(

@@ -6,32 +6,44 @@ import torch
 from torch import Tensor
 
 
-def pick_members(values: Tensor, members: int | None) -> Tensor:
-    """A random subset of M members, drawn anew at each call (Chen et al. 2021, algorithm 1).
+def draw_members(
+    total: int, members: int | None, device: torch.device | None = None
+) -> Tensor | None:
+    """Indices of a random subset of M members, drawn anew at each call; ``None`` for all.
 
-    ``None`` keeps all. The subset is shared by the whole batch, as in the paper.
+    The subset is shared by the whole batch (Chen et al. 2021, algorithm 1, line 7). Drawn before
+    the members are evaluated, so that the others need not be.
 
-    >>> import torch
-    >>> pick_members(torch.arange(12.0).view(4, 3), 2).shape
-    torch.Size([2, 3])
+    >>> draw_members(4, 2).shape
+    torch.Size([2])
+    >>> draw_members(4, None) is None
+    True
     """
-    if members is None or members == values.shape[0]:
-        return values
-    index = torch.randperm(values.shape[0], device=values.device)[:members]
-    return values[index]  # [M, *B]
+    if members is None or members == total:
+        return None
+    return torch.randperm(total, device=device)[:members]  # [M]
 
 
 def reduce_members(values: Tensor, how: str) -> Tensor:
-    """Minimum or mean over the leading ensemble dimension.
+    """Minimum, mean or sum over the leading ensemble dimension.
+
+    ``"weighted"`` is one third of the minimum and two thirds of the mean, ElegantRL's target of
+    REDQ: less pessimistic than the minimum, and without a draw.
 
     >>> import torch
     >>> reduce_members(torch.tensor([[1.0, 5.0], [3.0, 2.0]]), "min").tolist()
     [1.0, 2.0]
     >>> reduce_members(torch.tensor([[1.0, 5.0], [3.0, 2.0]]), "mean").tolist()
     [2.0, 3.5]
+    >>> reduce_members(torch.tensor([[1.0, 5.0], [4.0, 2.0]]), "weighted").tolist()
+    [2.0, 3.0]
     """
     if how == "mean":
         return values.mean(0)  # [*B]
+    if how == "sum":
+        return values.sum(0)
+    if how == "weighted":
+        return torch.lerp(values.mean(0), values.amin(0), 1.0 / 3.0)
     if values.shape[0] == 2:
         # One elementwise kernel instead of a reduction that also finds indices.
         return torch.minimum(*values.unbind(0))

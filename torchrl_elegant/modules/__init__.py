@@ -9,13 +9,21 @@ from torchrl_elegant.modules.build import (
     build_value,
     observation_shapes,
 )
+from torchrl_elegant.modules.build_deterministic import build_deterministic_actor
 from torchrl_elegant.modules.build_discrete import build_categorical_actor, build_q_network
 from torchrl_elegant.modules.categorical import CategoricalActor
+from torchrl_elegant.modules.deterministic import DeterministicActor
 from torchrl_elegant.modules.dueling import DuelingMLP
+from torchrl_elegant.modules.encoder import ConvEncoder
 from torchrl_elegant.modules.ensemble import EnsembleCritic, EnsembleMLP
 from torchrl_elegant.modules.gaussian import GaussianActor
 from torchrl_elegant.modules.greedy import EpsilonGreedyActor
+from torchrl_elegant.modules.inputs import Inputs
 from torchrl_elegant.modules.mlp import ACTIVATIONS, MLP
+from torchrl_elegant.modules.multi_categorical import MultiCategoricalActor
+from torchrl_elegant.modules.noise import GaussianNoise, Noise, OrnsteinUhlenbeckNoise, make_noise
+from torchrl_elegant.modules.noisy import NoisyActor
+from torchrl_elegant.modules.normalised import NormalisedActor, ObservationNorm
 from torchrl_elegant.modules.policy import StochasticActor
 from torchrl_elegant.modules.q_network import QNetwork
 from torchrl_elegant.modules.temperature import FixedTemperature, LearnedTemperature, Temperature
@@ -26,13 +34,23 @@ __all__ = [
     "MLP",
     "ActionSpaceError",
     "CategoricalActor",
+    "ConvEncoder",
+    "DeterministicActor",
     "DuelingMLP",
     "EnsembleCritic",
     "EnsembleMLP",
     "EpsilonGreedyActor",
     "FixedTemperature",
     "GaussianActor",
+    "GaussianNoise",
+    "Inputs",
     "LearnedTemperature",
+    "MultiCategoricalActor",
+    "Noise",
+    "NoisyActor",
+    "NormalisedActor",
+    "ObservationNorm",
+    "OrnsteinUhlenbeckNoise",
     "QNetwork",
     "SquashedGaussianActor",
     "StateValue",
@@ -41,8 +59,10 @@ __all__ = [
     "build_actor",
     "build_categorical_actor",
     "build_critic",
+    "build_deterministic_actor",
     "build_q_network",
     "build_stochastic_actor",
     "build_value",
+    "make_noise",
     "observation_shapes",
 ]

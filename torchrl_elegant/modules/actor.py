@@ -13,12 +13,14 @@ from torchrl.envs.utils import ExplorationType, exploration_type
 from torchrl.modules import TanhNormal
 
 from torchrl_elegant.functional import squashed_mode, squashed_sample
+from torchrl_elegant.modules.bounds import BoundedAction
+from torchrl_elegant.modules.inputs import Inputs
 from torchrl_elegant.modules.mlp import MLP
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 
 
-class SquashedGaussianActor(TensorDictModuleBase):
+class SquashedGaussianActor(BoundedAction, TensorDictModuleBase):
     """Policy ``a = low + (high - low) (tanh(u) + 1) / 2``, ``u ~ N(mu(s), sigma(s)^2)``.
 
     It stands wherever TorchRL takes a ``ProbabilisticActor``: collectors read its action, TorchRL's
@@ -27,7 +29,7 @@ class SquashedGaussianActor(TensorDictModuleBase):
     any other it returns the mode.
 
     Args:
-        observation: shape of each observation entry, by key; entries are concatenated.
+        observation: shape of each observation entry, by key; ``Inputs`` joins them.
         low, high: bounds of the action, nested lists or tensors of the action's shape.
         num_cells, activation: of the perceptron.
         action_key: where the action is written.
@@ -50,26 +52,16 @@ class SquashedGaussianActor(TensorDictModuleBase):
         action_key: NestedKey = "action",
     ) -> None:
         super().__init__()
-        low, high = (torch.as_tensor(x, dtype=torch.float32).clone() for x in (low, high))
-        if not bool((torch.isfinite(low) & torch.isfinite(high) & (low < high)).all()):
-            raise ValueError(
-                f"`low` and `high` must be finite with low < high, got `{low.tolist()}` and "
-                f"`{high.tolist()}`; a squashed Gaussian needs a bounded action space"
-            )
-        self.in_keys = list(observation)
+        self.inputs = Inputs(observation)
+        self.in_keys = list(self.inputs.keys)
         self.out_keys = [action_key]
         self.log_prob_keys = ["action_log_prob"]
         self.dist_sample_keys = [action_key]
-        self._shapes = {key: tuple(shape) for key, shape in observation.items()}
-        self._event_dims = [len(shape) for shape in self._shapes.values()]
         self._num_cells = tuple(num_cells)
-        self.register_buffer("low", low)
-        self.register_buffer("high", high)
-        self._unit_bounds = bool((low == -1).all() and (high == 1).all())
-        self.action_shape = low.shape
+        self._set_bounds(low, high)
         self.net = MLP(
-            in_features=sum(torch.Size(s).numel() for s in self._shapes.values()),
-            out_features=2 * low.numel(),
+            in_features=self.inputs.features,
+            out_features=2 * self.low.numel(),
             num_cells=num_cells,
             activation=activation,
             output_gain=0.01,
@@ -79,9 +71,9 @@ class SquashedGaussianActor(TensorDictModuleBase):
         action = self._act([tensordict.get(key) for key in self.in_keys])
         return tensordict.set(self.out_keys[0], action)
 
-    def act(self, observation: Tensor) -> Tensor:
-        """The action for one observation tensor; for actors with a single observation key."""
-        return self._act([observation])
+    def act(self, *observation: Tensor) -> Tensor:
+        """The action at observations given in the order of ``in_keys``."""
+        return self._act(observation)
 
     def sample(self, observation: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Reparameterised action ``[*B, *A]`` and its log-density ``[*B]``."""
@@ -93,14 +85,7 @@ class SquashedGaussianActor(TensorDictModuleBase):
 
     def parameters_of(self, observation: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Mean and log standard deviation before the squashing, each ``[*B, |A|]``."""
-        parts = [
-            x.flatten(-d) if d > 1 else x
-            for x, d in zip(observation, self._event_dims, strict=True)
-        ]
-        x = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
-        if not x.is_floating_point():
-            x = x.to(self.low.dtype)
-        loc, log_std = self.net(x).chunk(2, -1)
+        loc, log_std = self.net(self.inputs.join(observation)).chunk(2, -1)
         return loc, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
     def get_dist(self, tensordict: TensorDictBase) -> TanhNormal:
@@ -111,7 +96,7 @@ class SquashedGaussianActor(TensorDictModuleBase):
     def spec_dict(self) -> dict[str, Any]:
         """Plain data from which the same architecture can be built again."""
         return {
-            "observation": {key: list(shape) for key, shape in self._shapes.items()},
+            "observation": self.inputs.spec_dict(),
             "low": self.low.tolist(),
             "high": self.high.tolist(),
             "num_cells": list(self._num_cells),
@@ -124,10 +109,3 @@ class SquashedGaussianActor(TensorDictModuleBase):
         if exploration_type() in (None, ExplorationType.RANDOM):
             loc = torch.addcmul(loc, log_std.exp(), torch.randn_like(loc))
         return self._scale(squashed_mode(loc))
-
-    def _scale(self, action: Tensor) -> Tensor:
-        action = action if len(self.action_shape) < 2 else action.unflatten(-1, self.action_shape)
-        if self._unit_bounds:
-            return action
-        half = (self.high - self.low) * 0.5
-        return torch.addcmul(self.low + half, action, half)

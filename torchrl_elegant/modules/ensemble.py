@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -10,6 +11,7 @@ from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 
+from torchrl_elegant.modules.inputs import Inputs
 from torchrl_elegant.modules.mlp import ACTIVATIONS, check_architecture, hidden_gain
 
 
@@ -51,19 +53,29 @@ class EnsembleMLP(nn.Module):
             self.register_parameter(f"weight_{i}", nn.Parameter(torch.stack(draws).contiguous()))
             self.register_parameter(f"bias_{i}", nn.Parameter(torch.zeros(num_members, 1, b)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map ``[B, in]``, shared by the members, or ``[N, B, in]`` to ``[N, B, out]``."""
-        return self._run(x, [getattr(self, name) for name in self._names])
+    def forward(self, x: Tensor, members: Tensor | None = None) -> Tensor:
+        """Map ``[B, in]``, shared by the members, or ``[N, B, in]`` to ``[N, B, out]``.
 
-    def forward_frozen(self, x: Tensor) -> Tensor:
-        """As ``forward``; gradients reach ``x`` but never the parameters."""
-        return self._run(x, [getattr(self, name).detach() for name in self._names])
+        With the indices ``members`` only those are run, and come out in their order.
+        """
+        params = [getattr(self, name) for name in self._names]
+        return self._run(x, params if members is None else [param[members] for param in params])
+
+    def forward_frozen(self, x: Tensor, first: int | None = None) -> Tensor:
+        """As ``forward``, for the ``first`` so many members; gradients reach ``x`` but never the
+        parameters."""
+        return self._run(x, [getattr(self, name).detach()[:first] for name in self._names])
 
     def _run(self, x: Tensor, params: list[Tensor]) -> Tensor:
-        x = x.expand(self.num_members, *x.shape[-2:])  # [N, B, in]
+        x = x.expand(params[0].shape[0], *x.shape[-2:])  # [N, B, in]
         last = len(params) - 2
         for i in range(0, len(params), 2):
-            x = torch.baddbmm(params[i + 1], x, params[i])  # [N, B, out]
+            weight, bias = params[i : i + 2]
+            if weight.shape[-1] > 1:
+                x = torch.baddbmm(bias, x, weight)  # [N, B, out]
+            else:
+                # A matrix product with one column takes several times as long, there and back.
+                x = (x * weight.transpose(1, 2)).sum(-1, keepdim=True) + bias
             if i < last:
                 x = self._activate(x)
         return x
@@ -74,10 +86,11 @@ class EnsembleCritic(TensorDictModuleBase):
 
     As a TensorDict module it writes ``state_action_value`` with the members in the last dimension,
     ``[*B, N]``; with one member that is the ordinary Q network of TorchRL's losses. The losses of
-    this package call ``values`` and ``frozen_values``, which have the members first.
+    this package call ``values`` and ``frozen_values``, which have the members first. What members
+    see they see alike: one encoder serves them all.
 
     Args:
-        observation: shape of each observation entry, by key.
+        observation: shape of each observation entry, by key; ``Inputs`` joins them.
         action_shape: shape of the action.
         num_critics: how many members.
         num_cells, activation: as for ``EnsembleMLP``.
@@ -102,14 +115,14 @@ class EnsembleCritic(TensorDictModuleBase):
         action_key: NestedKey = "action",
     ) -> None:
         super().__init__()
-        self.in_keys = [*observation, action_key]
+        self.inputs = Inputs(observation)
+        self.in_keys = [*self.inputs.keys, action_key]
         self.out_keys = ["state_action_value"]
         self.num_critics = num_critics
-        self._event_dims = [len(shape) for shape in (*observation.values(), action_shape)]
-        features = sum(torch.Size(s).numel() for s in (*observation.values(), action_shape))
+        self._action_dims = len(action_shape)
         self.net = EnsembleMLP(
             num_members=num_critics,
-            in_features=features,
+            in_features=self.inputs.features + torch.Size(action_shape).numel(),
             out_features=1,
             num_cells=num_cells,
             activation=activation,
@@ -119,21 +132,25 @@ class EnsembleCritic(TensorDictModuleBase):
         *observation, action = (tensordict.get(key) for key in self.in_keys)
         return tensordict.set(self.out_keys[0], self.values(observation, action).movedim(0, -1))
 
-    def values(self, observation: Sequence[Tensor], action: Tensor) -> Tensor:
-        """Q of every member, ``[N, *B]``."""
-        return self._shape(self.net.forward, observation, action)
+    def values(
+        self, observation: Sequence[Tensor], action: Tensor, members: Tensor | None = None
+    ) -> Tensor:
+        """Q of every member, ``[N, *B]``, or of those at the indices ``members``."""
+        run = partial(self.net.forward, members=members)
+        return self._run(run, self.inputs.parts(observation), action)
 
-    def frozen_values(self, observation: Sequence[Tensor], action: Tensor) -> Tensor:
-        """As ``values``; gradients reach the action but never the critics' parameters."""
-        return self._shape(self.net.forward_frozen, observation, action)
+    def frozen_values(
+        self, observation: Sequence[Tensor], action: Tensor, first: int | None = None
+    ) -> Tensor:
+        """Q of every member, or of the ``first`` so many; gradients reach the action but never the
+        critics' parameters."""
+        run = partial(self.net.forward_frozen, first=first)
+        return self._run(run, self.inputs.frozen_parts(observation), action)
 
-    def _shape(self, run, observation: Sequence[Tensor], action: Tensor) -> Tensor:
-        parts = [*observation, action]
-        parts = [
-            x.flatten(-d) if d > 1 else x for x, d in zip(parts, self._event_dims, strict=True)
-        ]
-        x = torch.cat(parts, -1)  # [*B, in]
+    def _run(self, run: Callable[[Tensor], Tensor], seen: list[Tensor], action: Tensor) -> Tensor:
+        dims = self._action_dims
+        x = torch.cat([*seen, action.flatten(-dims) if dims > 1 else action], -1)  # [*B, in]
         if x.ndim == 2:
             return run(x).squeeze(-1)
         batch = x.shape[:-1]
-        return run(x.reshape(-1, x.shape[-1])).reshape(self.num_critics, *batch)
+        return run(x.reshape(-1, x.shape[-1])).reshape(-1, *batch)

@@ -69,7 +69,7 @@ class MLP(nn.Module):
         super().__init__()
         check_architecture(num_cells, activation)
         self.activation = activation
-        self._activate = ACTIVATIONS[activation]
+        self.activate = ACTIVATIONS[activation]
         sizes = [in_features, *num_cells, out_features]
         layers = [nn.Linear(a, b) for a, b in pairwise(sizes)]
         self.layers = nn.ModuleList(layers)
@@ -81,8 +81,12 @@ class MLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         # Past the modules' own call: its hooks cost as much as a narrow layer.
         last = len(self.layers) - 1
-        for i, layer in enumerate(cast("Iterable[nn.Linear]", self.layers)):
+        for i, layer in enumerate(self.linears()):
             x = F.linear(x, layer.weight, layer.bias)
             if i < last:
-                x = self._activate(x)
+                x = self.activate(x)
         return x
+
+    def linears(self) -> Iterable[nn.Linear]:
+        """The layers from input to output."""
+        return cast("Iterable[nn.Linear]", self.layers)

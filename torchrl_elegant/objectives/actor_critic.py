@@ -10,7 +10,7 @@ from tensordict.nn import TensorDictModuleBase, dispatch
 from torch import Tensor
 
 from torchrl_elegant.objectives.bootstrap import BootstrappedLoss, read_keys
-from torchrl_elegant.objectives.keys import ActorCriticKeys
+from torchrl_elegant.objectives.keys import ActorCriticKeys, CriticKeys
 from torchrl_elegant.objectives.networks import bind_networks, critic_caller
 
 
@@ -23,9 +23,9 @@ class ActorCriticLoss(BootstrappedLoss):
     out of an update calls the first alone. ``terms`` names what they give.
     """
 
-    _AcceptedKeys = ActorCriticKeys
-    default_keys = ActorCriticKeys
-    tensor_keys: ActorCriticKeys
+    _AcceptedKeys: type[CriticKeys] = ActorCriticKeys
+    default_keys: type[CriticKeys] = ActorCriticKeys
+    tensor_keys: CriticKeys
 
     actor_network: TensorDictModuleBase
     actor_network_params: TensorDictParams

@@ -45,6 +45,10 @@ class BootstrappedLoss(LossModule):
     def _next_value(self, after: TensorDictBase) -> Tensor:
         """Value of the next state, from target networks."""
 
+    def _stored_values(self, tensordict: TensorDictBase) -> Tensor:
+        """Values of the stored actions, ``[N, *B]``, which train all N critics."""
+        return self._critic.online(tensordict, tensordict.get(self.tensor_keys.action))
+
     @abstractmethod
     def _set_in_keys(self) -> None:
         """Write into ``_in_keys`` what the loss reads."""
@@ -58,8 +62,9 @@ class BootstrappedLoss(LossModule):
         """Make the networks that are called directly hold the loss's own tensors."""
 
     @torch.no_grad()
-    def _target_value(self, tensordict: TensorDictBase) -> Tensor:
-        next_value = self._next_value(tensordict.get("next"))
+    def _target_value(self, tensordict: TensorDictBase, next_value: Tensor | None = None) -> Tensor:
+        if next_value is None:
+            next_value = self._next_value(tensordict.get("next"))
         estimator, keys = self.value_estimator, self.tensor_keys
         terminated = tensordict.get(("next", keys.terminated), None)
         plain = type(estimator) is TD0Estimator and not estimator.average_rewards

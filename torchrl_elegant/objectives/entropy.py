@@ -29,9 +29,11 @@ class EntropyRegularisedLoss(ActorCriticLoss):
     # Names that a schedule may assign a number to, as for TorchRL's SAC.
     _schedulable_buffers = frozenset({"alpha_init", "min_log_alpha", "max_log_alpha", "log_alpha"})
 
+    # What the target entropy is called in checkpoints.
+    _entropy_buffer: ClassVar[str] = "_target_entropy"
+
     terms: tuple[str, ...] = ("loss_actor", "loss_qvalue", "loss_alpha", "alpha", "entropy")
     _action_spec: TensorSpec | None
-    _entropy_buffer: ClassVar[str] = "_target_entropy"
 
     def _register_temperature(
         self, temperature: Temperature, action_spec: TensorSpec | None
@@ -54,7 +56,11 @@ class EntropyRegularisedLoss(ActorCriticLoss):
                 self.register_buffer(short, torch.tensor(math.log(bound), device=device))
 
     def actor_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
-        loss, metadata = self._actor_loss(tensordict)
+        return self._actor_terms(*self._actor_loss(tensordict), tensordict)
+
+    def _actor_terms(
+        self, loss: Tensor, metadata: dict[str, Tensor], tensordict: TensorDictBase
+    ) -> dict[str, Tensor]:
         log_prob = metadata["log_prob"]
         return {
             "loss_actor": loss,

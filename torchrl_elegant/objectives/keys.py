@@ -10,27 +10,58 @@ from tensordict.utils import NestedKey
 
 
 @dataclass
-class ActorCriticKeys:
-    """What ``set_keys`` of a loss with an actor and critics accepts.
+class CriticKeys:
+    """What ``set_keys`` of a loss with critics accepts.
 
-    >>> ActorCriticKeys().priority
-    'td_error'
+    >>> CriticKeys(state_action_value="q").value
+    'q'
     """
 
     action: NestedKey = "action"
-    value: NestedKey = "state_value"
     state_action_value: NestedKey = "state_action_value"
-    log_prob: NestedKey | None = None
     priority: NestedKey = "td_error"
     reward: NestedKey = "reward"
     done: NestedKey = "done"
     terminated: NestedKey = "terminated"
     priority_weight: NestedKey = "priority_weight"
 
+    @property
+    def value(self) -> NestedKey:
+        """Where value estimators look for the next state's value."""
+        return self.state_action_value
+
+
+@dataclass
+class ActorCriticKeys(CriticKeys):
+    """What ``set_keys`` of a loss with a stochastic actor and critics accepts.
+
+    >>> ActorCriticKeys().priority
+    'td_error'
+    """
+
+    value: NestedKey = "state_value"
+    log_prob: NestedKey | None = None
+
     def __post_init__(self) -> None:
         if self.log_prob is None:
             aggregate = composite_lp_aggregate(nowarn=True)
             self.log_prob = "sample_log_prob" if aggregate else "action_log_prob"
+
+
+@dataclass
+class REDQKeys(ActorCriticKeys):
+    """TorchRL's REDQ calls the log-probability by another name; neither is read.
+
+    >>> REDQKeys().sample_log_prob == REDQKeys().log_prob
+    True
+    """
+
+    sample_log_prob: NestedKey | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sample_log_prob is None:
+            self.sample_log_prob = self.log_prob
 
 
 def keys_of(actor: TensorDictModuleBase) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 Both kinds share one face, so that a loss is written once. ``online`` gives values that train the
 critics, ``frozen`` values that train only the action, ``target`` values that train nothing; all are
-``[N, *B]``.
+``[N, *B]``. Where told so, ``target`` evaluates only the members at given indices and ``frozen``
+only the first so many.
 """
 
 from __future__ import annotations
@@ -38,11 +39,15 @@ class DirectCritic:
     def online(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
         return self.network.values(self._observation(tensordict), action)
 
-    def frozen(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
-        return self.network.frozen_values(self._observation(tensordict), action)
+    def frozen(
+        self, tensordict: TensorDictBase, action: Tensor, first: int | None = None
+    ) -> Tensor:
+        return self.network.frozen_values(self._observation(tensordict), action, first)
 
-    def target(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
-        return self.delayed.values(self._observation(tensordict), action)
+    def target(
+        self, tensordict: TensorDictBase, action: Tensor, members: Tensor | None = None
+    ) -> Tensor:
+        return self.delayed.values(self._observation(tensordict), action, members)
 
     def _observation(self, tensordict: TensorDictBase) -> list[Tensor]:
         return [tensordict.get(key) for key in self.network.in_keys[:-1]]
@@ -66,11 +71,17 @@ class StackedCritic:
     def online(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
         return self._values(tensordict, action, self.loss.qvalue_network_params)
 
-    def frozen(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
-        return self._values(tensordict, action, self.loss.qvalue_network_params.detach())
+    def frozen(
+        self, tensordict: TensorDictBase, action: Tensor, first: int | None = None
+    ) -> Tensor:
+        params = self.loss.qvalue_network_params.detach()
+        return self._values(tensordict, action, params if first is None else params[:first])
 
-    def target(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
-        return self._values(tensordict, action, self.loss.target_qvalue_network_params)
+    def target(
+        self, tensordict: TensorDictBase, action: Tensor, members: Tensor | None = None
+    ) -> Tensor:
+        params = self.loss.target_qvalue_network_params
+        return self._values(tensordict, action, params if members is None else params[members])
 
     def _values(self, tensordict: TensorDictBase, action: Tensor, params) -> Tensor:
         keys = self.loss.tensor_keys
@@ -79,10 +90,25 @@ class StackedCritic:
         return self._call(data, params).get(keys.state_action_value).squeeze(-1)
 
 
+class SingleCritic(StackedCritic):
+    """Calls one TorchRL Q network, whose parameters are not stacked."""
+
+    def bind(self, loss: LossModule) -> None:
+        """Nothing to keep: parameters are put in at each call."""
+
+    def _call(self, tensordict: TensorDictBase, params) -> TensorDictBase:
+        with params.to_module(self.loss.qvalue_network, preserve_module_state=False):
+            return self.loss.qvalue_network(tensordict)
+
+    def _values(self, tensordict: TensorDictBase, action: Tensor, params) -> Tensor:
+        return super()._values(tensordict, action, params).unsqueeze(0)
+
+
 def critic_caller(loss: LossModule) -> DirectCritic | StackedCritic:
     """The right way to call ``loss.qvalue_network``; ``bind_networks`` makes it ready."""
-    network = loss.qvalue_network
-    return DirectCritic(loss) if isinstance(network, EnsembleCritic) else StackedCritic(loss)
+    if isinstance(loss.qvalue_network, EnsembleCritic):
+        return DirectCritic(loss)
+    return SingleCritic(loss) if loss.num_qvalue_nets is None else StackedCritic(loss)
 
 
 def bind_networks(loss: LossModule, critic: DirectCritic | StackedCritic) -> None:
@@ -93,6 +119,8 @@ def bind_networks(loss: LossModule, critic: DirectCritic | StackedCritic) -> Non
     """
     if isinstance(loss.actor_network, SquashedGaussianActor):
         loss.actor_network_params.to_module(loss.actor_network, preserve_module_state=False)
+    if "_actor" in vars(loss):
+        loss._actor.bind(loss)
     critic.bind(loss)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrl.data import TensorSpec
 from torchrl.objectives.utils import distance_loss
 
-from torchrl_elegant.functional import pick_members, reduce_members, soft_value
+from torchrl_elegant.functional import draw_members, reduce_members, soft_value
 from torchrl_elegant.modules import EnsembleCritic, Temperature
 from torchrl_elegant.objectives.entropy import EntropyRegularisedLoss, temperature_from
 from torchrl_elegant.objectives.keys import keys_of
@@ -68,6 +68,8 @@ class SACLoss(EntropyRegularisedLoss):
     >>> sorted(loss(data).keys())
     ['alpha', 'entropy', 'loss_actor', 'loss_alpha', 'loss_qvalue']
     """
+
+    target_rule: str = "min"  # What of the target's members counts.
 
     def __init__(
         self,
@@ -139,7 +141,9 @@ class SACLoss(EntropyRegularisedLoss):
     def _qvalue_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
         """Equation (5), summed over the members."""
         self._bound_temperature()
-        target = self._target_value(tensordict)  # [*B]
+        with torch.no_grad():
+            next_value = self._next_value(tensordict.get("next"))
+        target = self._target_value(tensordict, next_value)  # [*B]
         value = self._critic.online(tensordict, tensordict.get(self.tensor_keys.action))  # [N, *B]
         if target.shape != value.shape[1:]:
             raise RuntimeError(
@@ -147,24 +151,28 @@ class SACLoss(EntropyRegularisedLoss):
                 f"`{tuple(value.shape[1:])}`; reward and terminated end in a dimension of 1"
             )
         error = value.detach() - target
-        target = target.expand_as(value)
-        loss = distance_loss(value, target, loss_function=self.loss_function).sum(0)
-        metadata = {"td_error": error.abs().amax(0), "error": error, "target": target[0]}
-        return self._reduce(loss, tensordict), metadata
+        losses = distance_loss(value, target.expand_as(value), loss_function=self.loss_function)
+        metadata = {"error": error, "target": target, "next_value": next_value}
+        metadata["td_error"] = error.abs().amax(0)
+        return self._reduce(self._over_members(losses, "sum"), tensordict), metadata
 
     def _actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
-        """Equation (7); reaches the actor alone. Metadata: ``log_prob``, ``alpha``."""
+        """Equation (7); reaches the actor alone. Metadata: ``log_prob``, ``alpha``, ``value``."""
         self._bound_temperature()
         action, log_prob = sample_action(self, tensordict)
-        value = reduce_members(self._critic.frozen(tensordict, action), self.actor_value)
-        if value.shape != log_prob.shape:
+        value = self._over_members(self._critic.frozen(tensordict, action), self.actor_value)
+        if value.shape[value.ndim - log_prob.ndim :] != log_prob.shape:
             raise RuntimeError(
                 f"the value must have the shape of the log-prob, got `{tuple(value.shape)}` and "
                 f"`{tuple(log_prob.shape)}`; the last dimension of an action is its event"
             )
         alpha = self._alpha
         loss = self._reduce(alpha * log_prob - value, tensordict)
-        return loss, {"log_prob": log_prob.detach(), "alpha": alpha}
+        return loss, {"log_prob": log_prob.detach(), "alpha": alpha, "value": value.detach()}
+
+    def _over_members(self, values: Tensor, how: str) -> Tensor:
+        """What becomes of the members' ``[N, *B]``: one number a row."""
+        return reduce_members(values, how)
 
     def _next_value(self, after: TensorDictBase) -> Tensor:
         valid = None
@@ -176,8 +184,9 @@ class SACLoss(EntropyRegularisedLoss):
                 return torch.zeros_like(valid, dtype=self.log_alpha.dtype)
             after = after[valid]
         action, log_prob = sample_action(self, after)
-        values = pick_members(self._critic.target(after, action), self.target_members)
-        value = soft_value(reduce_members(values, "min"), self._alpha, log_prob)
+        members = draw_members(self.num_qvalue_nets, self.target_members, action.device)
+        values = self._critic.target(after, action, members)  # [M, *B]
+        value = soft_value(reduce_members(values, self.target_rule), self._alpha, log_prob)
         return value if valid is None else scatter_valid(value, valid)
 
     def _check_members(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from torchrl_elegant.algorithms.base import check, check_choices, check_unused, option
+from torchrl_elegant.envs import Pixels
 
 __all__ = ["RunConfig"]
 
@@ -45,6 +46,12 @@ class RunConfig:
         default_factory=dict,
         metadata={"help": "arguments of the environment, as env_kwargs.gravity=9.8"},
     )
+    pixels: Literal["observed", "render"] = option(
+        "observed", "render: learn from what the environment draws, not from what it observes"
+    )
+    frame_stack: int = option(1, "pictures in a row that make one observation")
+    grey: bool = option(False, "pictures without colours")
+    resize: int | None = option(None, "pixels a side of pictures; none: as they come")
     collector: Literal["sync", "async"] = option(
         "sync", "sync: collect, then learn; async: workers collect while the learner learns"
     )
@@ -74,6 +81,7 @@ class RunConfig:
         check_choices(self)
         self._check_names()
         self._check_counts()
+        self.picture_options()
         if self.collector == "sync":
             unused = ("num_workers", "push_interval")
             check_unused(self, *unused, mode="collector=sync", other="collector=async")
@@ -81,6 +89,16 @@ class RunConfig:
         self._check_batches()
         # A copy, so that the caller's mapping cannot change a frozen configuration.
         object.__setattr__(self, "env_kwargs", dict(self.env_kwargs))
+
+    def picture_options(self) -> Pixels | None:
+        """What is to be done to pictures; None for nothing.
+
+        >>> RunConfig(frame_stack=4).picture_options()
+        Pixels(source='observed', frame_stack=4, grey=False, resize=None)
+        """
+        stack, side = self.frame_stack, self.resize
+        given = Pixels(source=self.pixels, frame_stack=stack, grey=self.grey, resize=side)
+        return None if given == Pixels() else given
 
     def torch_device(self) -> torch.device:
         """The device to train on, on this machine.

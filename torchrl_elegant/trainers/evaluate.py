@@ -9,11 +9,12 @@ from typing import Any, Literal
 import numpy as np
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.envs import make_env, sub_seeds
+from torchrl_elegant.envs import sub_seeds
 from torchrl_elegant.envs.registry import find_factory
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.evaluation import Evaluation, PolicyEvaluator, evaluation_env
 from torchrl_elegant.trainers.policy_file import Policy
+from torchrl_elegant.trainers.setup import env_factory
 from torchrl_elegant.trainers.train import stored_run
 from torchrl_elegant.trainers.values import UsageError
 
@@ -81,7 +82,7 @@ def write_film(path: Path, run: RunConfig, policy: Policy, *, seed: int) -> Path
 
 def _environment(run: RunConfig, seed: int, num_envs: int) -> EnvBase:
     try:
-        return make_env(run.env, num_envs, seed=seed, env_kwargs=run.env_kwargs)
+        return env_factory(run, run.env)(num_envs, seed=seed)
     except (ValueError, TypeError, ImportError) as error:
         raise UsageError(str(error)) from error
 
@@ -95,7 +96,8 @@ def _rendering_environment(run: RunConfig) -> Any:
         ) from error
     if isinstance(env, EnvBase):
         raise UsageError(f"`video` must be false for the TorchRL environment `{run.env}`")
-    return env
+    pixels = run.picture_options()
+    return env if pixels is None else pixels.wrap(env)
 
 
 def _picture(env: Any, name: str) -> np.ndarray:

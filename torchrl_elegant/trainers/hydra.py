@@ -17,16 +17,23 @@ from typing import Any
 
 from torchrl.collectors import Collector
 from torchrl.data import ReplayBuffer
+from torchrl.objectives import LossModule
 
 from torchrl_elegant.algorithms import ALGORITHMS, OffPolicyConfig
 from torchrl_elegant.collectors import AsyncCollector, SyncCollector
 from torchrl_elegant.collectors.blueprint import _PASSED_ON
-from torchrl_elegant.objectives import ModSACLoss, SACLoss
+from torchrl_elegant.objectives import DDPGLoss, ModSACLoss, REDQLoss, SACLoss, TD3Loss
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.config_file import from_plain
 from torchrl_elegant.trainers.train import TrainResult, run_with
 
-LOSSES = {"elegant_sac": SACLoss, "modsac": ModSACLoss}
+LOSSES: dict[str, type[LossModule]] = {
+    "elegant_ddpg": DDPGLoss,
+    "elegant_redq": REDQLoss,
+    "elegant_sac": SACLoss,
+    "elegant_td3": TD3Loss,
+    "modsac": ModSACLoss,
+}
 COLLECTORS = {"elegant_sync": SyncCollector, "elegant_async": AsyncCollector}
 _HERE = __name__
 
@@ -61,7 +68,7 @@ class ElegantTrainer:
         return run_with(self.run, self.config, None)
 
 
-def make_loss(kind: str, gamma: float | None = None, **arguments: Any) -> SACLoss:
+def make_loss(kind: str, gamma: float | None = None, **arguments: Any) -> LossModule:
     """The loss called ``kind``, with its value estimator's discount where one is given."""
     loss = LOSSES[kind](**arguments)
     if gamma is not None:
@@ -100,12 +107,25 @@ def make_trainer(algorithm: str, **values: Any) -> ElegantTrainer:
     )
 
 
-def _loss_node(loss: type[SACLoss]) -> type:
+def _loss_node(loss: type[LossModule]) -> type:
     kind = next(name for name, known in LOSSES.items() if known is loss)
     entries = {"gamma": None}
-    for owner in reversed([cls for cls in loss.__mro__ if issubclass(cls, SACLoss)]):
+    for owner in reversed(_takers(loss)):
         entries |= _signature(owner)
     return _node(f"{loss.__name__}Config", "make_loss", {"kind": kind} | entries)
+
+
+def _takers(loss: type[LossModule]) -> list[type]:
+    """The classes whose constructors share a loss's arguments: each hands on what it does not know,
+    the last one knows them all."""
+    takers: list[type] = []
+    for owner in loss.__mro__:
+        if "__init__" in vars(owner):
+            takers.append(owner)
+            kinds = {p.kind for p in inspect.signature(owner).parameters.values()}
+            if inspect.Parameter.VAR_KEYWORD not in kinds:
+                break
+    return takers
 
 
 def _collector_node(kind: str, collector: type) -> type:

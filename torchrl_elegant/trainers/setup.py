@@ -5,11 +5,12 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import torch
-from torchrl.data import Categorical, MultiOneHot, OneHot, ReplayBuffer
+from torchrl.data import Categorical, MultiCategorical, MultiOneHot, OneHot, ReplayBuffer
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms import (
@@ -37,7 +38,7 @@ EnvFactory = Callable[..., EnvBase]
 
 def env_factory(run: RunConfig, env: Any) -> EnvFactory:
     """``make_env`` for this run; ``env`` is the name or the callable that was given."""
-    return partial(make_env, env, env_kwargs=run.env_kwargs)
+    return partial(make_env, env, env_kwargs=run.env_kwargs, pixels=run.picture_options())
 
 
 @contextmanager
@@ -63,7 +64,7 @@ def build_learner(
         env = make(1, seed=0, device=ranks.device)
     try:
         with _told_what_fits():
-            parts = config.build(env)
+            parts = config.assemble(env)
         _check_storable(parts.policy)
         kind = RolloutLearner if isinstance(config, OnPolicyConfig) else Learner
         learner = kind(
@@ -71,10 +72,14 @@ def build_learner(
         )
         about = {name: getattr(env, name, None) for name in ("action_low", "action_high")}
         about["discrete_actions"] = _discrete_form(env)
-        about["action_start"] = env.simulators.codec.start if isinstance(env, GymnasiumEnv) else 0
+        if isinstance(env, GymnasiumEnv):
+            codec = env.simulators.codec
+            about |= {"action_start": codec.start, "action_sizes": codec.sizes}
     finally:
         env.close()
     ranks.share(learner.loss)
+    pixels = run.picture_options()
+    about["pixels"] = None if pixels is None else asdict(pixels)
     return learner, {"env": run.env, "algorithm": config.name, **about}
 
 
@@ -136,6 +141,7 @@ def build_source(
         free_frames=free_frames(config, counters),
         frames=counters.frames,
         ranks=ranks.count,
+        fold=config.fold and config.fold(),
     )
 
 
@@ -179,10 +185,16 @@ def _workers(
         keys=list(learner.loss.in_keys),
         seed=seed_of(run, TRAIN),
         frames_done=counters.frames,
+        # Workers get on to where the first row is known.
+        slack_batches=1 + -(-config.span * run.num_envs // (run.frames_per_batch or run.num_envs)),
+        fold=config.fold,
+        # Statistics take in every row, once.
+        rows_kept=None if learner.prepare and learner.prepare.observes else 1024,
     )
 
 
 def _discrete_form(env: EnvBase) -> str | None:
-    forms = {OneHot: "one_hot", MultiOneHot: "one_hot", Categorical: "categorical"}
+    forms = {OneHot: "one_hot", MultiOneHot: "one_hot"}
+    forms |= {Categorical: "categorical", MultiCategorical: "categorical"}
     specs = env.full_action_spec_unbatched.values(True, True)
     return next((forms[type(spec)] for spec in specs if type(spec) in forms), None)

@@ -62,7 +62,7 @@ class LearnerStepper(OptimizationStepper):
 
         The trainer averages over its updates and needs the same names from each.
         """
-        for name in self.learner.loss.out_keys:
+        for name in self.learner.metric_names:
             last = self._last.get(name, torch.tensor(torch.nan))
             self._last[name] = metrics.get(name, last)
         return TensorDict({**self._last, **metrics}, batch_size=[])

@@ -98,7 +98,7 @@ def run_with(run: RunConfig, config: AlgorithmConfig, folder: Path | None) -> Tr
 
 
 def _refuse_another_run(stored: RunConfig, run: RunConfig) -> None:
-    for name in ("env", "env_kwargs", "folder"):
+    for name in ("env", "env_kwargs", "pixels", "frame_stack", "grey", "resize", "folder"):
         before, after = getattr(stored, name), getattr(run, name)
         if before != after:
             raise UsageError(

@@ -1,6 +1,7 @@
 """What no collector can beat: simulators stepped in a plain loop, and the policy's forward pass.
 
-The environments are those of ``gymnasium.make``, the policy is ours, and nothing is kept.
+The environments are those of ``gymnasium.make``, the policy is ours in its shortest form, with the
+noise of a whole batch drawn at once, and nothing is kept.
 """
 
 from __future__ import annotations
@@ -27,11 +28,15 @@ def make(case: CollectionCase) -> Callable[[int], int]:
     seen = torch.from_numpy(observations)
     discrete = isinstance(envs[0].action_space, gymnasium.spaces.Discrete)
 
+    length = -(-case.frames // case.envs)
+
     @torch.inference_mode()
     def frames(count: int) -> int:
         steps = -(-count // case.envs)
-        for _ in range(steps):
-            action = policy.act(seen)[0]
+        for step in range(steps):
+            if step % length == 0:
+                plan = policy.rollout(frames=length, count=case.envs)
+            action = plan.act(step % length, seen)
             chosen = action.argmax(-1).tolist() if discrete else action.numpy()
             for row, env in enumerate(envs):
                 observation, _, terminated, truncated, _ = env.step(chosen[row])

@@ -1,0 +1,183 @@
+"""Pictures as a policy should see them: rendered, grey, smaller, several in a row."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from torchrl_elegant.envs.spaces import environment_name
+from torchrl_elegant.functional import LUMA, area_weights, has_channels_last, is_image
+
+_Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pixels:
+    """What is done to the pictures of a Gymnasium environment, and how they are wrapped.
+
+    Pictures leave as bytes, or in the type the environment has, channels first. Other entries of a
+    dict observation stay as they are.
+
+    Args:
+        source: where pictures come from; `"render"` puts what the environment draws in place of
+            its observation.
+        frame_stack: how many pictures in a row make one observation, the newest last; an episode
+            begins with copies of its first.
+        grey: brightness in place of three colours.
+        resize: pixels a side, each the mean of the area it covers; None: as they come.
+
+    >>> drawn = gymnasium.make("CartPole-v1", render_mode="rgb_array")
+    >>> pixels = Pixels(source="render", frame_stack=4, grey=True, resize=84)
+    >>> pixels.wrap(drawn).observation_space.shape
+    (4, 84, 84)
+    """
+
+    source: Literal["observed", "render"] = "observed"
+    frame_stack: int = 1
+    grey: bool = False
+    resize: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.source not in ("observed", "render"):
+            raise ValueError(f"`source` must be 'observed' or 'render', got `{self.source}`")
+        if not isinstance(self.grey, bool):
+            raise ValueError(f"`grey` must be a bool, got `{self.grey}`")
+        for name, value in (("frame_stack", self.frame_stack), ("resize", self.resize)):
+            whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+            if not whole and not (name == "resize" and value is None):
+                raise ValueError(f"`{name}` must be an integer of 1 or more, got `{value}`")
+
+    def arguments(self) -> dict[str, str]:
+        """What an environment has to be made with."""
+        return {"render_mode": "rgb_array"} if self.source == "render" else {}
+
+    def wrap(self, env: gymnasium.Env) -> gymnasium.Env:
+        """The environment with its pictures treated, for plain Gymnasium loops as well."""
+        if not isinstance(env, gymnasium.Env):
+            raise ValueError(
+                f"`pixels` must be None with a TorchRL environment, got `{self}`; append TorchRL's "
+                "transforms (PermuteTransform, GrayScale, Resize, CatFrames) in its factory"
+            )
+        return PixelWrapper(env, self)
+
+
+class PixelWrapper(gymnasium.Wrapper):
+    """A Gymnasium environment whose pictures are treated as `Pixels` says."""
+
+    def __init__(self, env: gymnasium.Env, pixels: Pixels) -> None:
+        super().__init__(env)
+        self._renders = pixels.source == "render"
+        self._eyes: dict[_Path, _Eye] = {}
+        seen = _rendered_space(env) if self._renders else env.observation_space
+        self.observation_space = self._treated(seen, pixels, ())
+        if not self._eyes:
+            raise ValueError(
+                f"`pixels` must be None for {environment_name(env)}, whose observations hold no "
+                f"picture, got `{pixels}`; set pixels=render to learn from what it draws"
+            )
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """As Gymnasium's; every stack begins with copies of the first picture."""
+        observation, info = self.env.reset(**kwargs)
+        for eye in self._eyes.values():
+            eye.forget()
+        return self._see(observation), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """As Gymnasium's."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._see(observation), reward, terminated, truncated, info
+
+    def _see(self, observation: Any) -> Any:
+        return self._shown(self.env.render() if self._renders else observation, ())
+
+    def _shown(self, observation: Any, path: _Path) -> Any:
+        if path in self._eyes:
+            return self._eyes[path].see(observation)
+        if isinstance(observation, Mapping):
+            return {name: self._shown(observation[name], (*path, name)) for name in observation}
+        return observation
+
+    def _treated(self, space: spaces.Space, pixels: Pixels, path: _Path) -> spaces.Space:
+        if isinstance(space, spaces.Dict):
+            entries = space.spaces.items()
+            return spaces.Dict({k: self._treated(v, pixels, (*path, k)) for k, v in entries})
+        if not (isinstance(space, spaces.Box) and is_image(_with_channels(space))):
+            return space
+        self._eyes[path] = eye = _Eye(space, pixels, name=environment_name(self.env))
+        return eye.space
+
+
+class _Eye:
+    """The treatment of one picture of an observation, and the frames it has seen."""
+
+    def __init__(self, space: spaces.Box, pixels: Pixels, *, name: str) -> None:
+        self._shape = shape = _with_channels(space)
+        self._last = has_channels_last(shape)
+        height, width, channels = shape if self._last else (*shape[1:], shape[0])
+        self._luma = pixels.grey and channels != 1
+        if self._luma and channels != 3:
+            raise ValueError(
+                f"`grey` must be false for {name}, whose pictures have {channels} channels, not 3"
+            )
+        side, self._rows, self._columns = pixels.resize, None, None
+        if side is not None and (height, width) != (side, side):
+            self._rows, self._columns = area_weights(height, side), area_weights(width, side)
+            height, width = side, side
+        self._dtype = space.dtype
+        self._frames: deque[np.ndarray] = deque(maxlen=pixels.frame_stack)
+        channels = (1 if self._luma else channels) * pixels.frame_stack
+        low, high = space.low.min(), space.high.max()
+        self.space = spaces.Box(low, high, (channels, height, width), space.dtype)
+
+    def forget(self) -> None:
+        self._frames.clear()
+
+    def see(self, picture: np.ndarray) -> np.ndarray:
+        """The newest frames `[stack * channels, height, width]`, in memory of their own."""
+        frame = self._treat(np.asarray(picture).reshape(self._shape))
+        most = self._frames.maxlen or 1
+        self._frames.extend([frame] * (1 if self._frames else most))
+        return np.concatenate(self._frames)
+
+    def _treat(self, picture: np.ndarray) -> np.ndarray:
+        x = picture if self._last else picture.transpose(1, 2, 0)
+        if self._luma or self._rows is not None:
+            x = x.astype(np.float32)
+            if self._rows is not None:
+                # Rows first: every step after it has less to do.
+                x = np.tensordot(self._rows, x, 1)
+            if self._luma:
+                x = (x @ LUMA)[..., None]
+            if self._columns is not None:
+                x = np.matmul(self._columns, x)
+            x = np.rint(x) if np.issubdtype(self._dtype, np.integer) else x
+        return x.transpose(2, 0, 1).astype(self._dtype)
+
+
+def treated(factory: Callable[[], gymnasium.Env], pixels: Pixels) -> gymnasium.Env:
+    """What `factory` makes, wrapped; with `partial` as picklable as the factory."""
+    return pixels.wrap(factory())
+
+
+def _with_channels(space: spaces.Box) -> tuple[int, ...]:
+    """A matrix of bytes is a picture of one channel."""
+    shape = space.shape
+    return (*shape, 1) if len(shape) == 2 and space.dtype == np.uint8 else shape
+
+
+def _rendered_space(env: gymnasium.Env) -> spaces.Box:
+    if env.render_mode != "rgb_array":
+        raise ValueError(
+            f"`render_mode` of {environment_name(env)} must be rgb_array to learn from what it "
+            f"draws, got `{env.render_mode}`; hand it on in the factory"
+        )
+    env.reset()
+    picture: Any = env.render()
+    return spaces.Box(0, 255, np.shape(picture), np.uint8)
