@@ -10,6 +10,8 @@ from pathlib import Path
 import gymnasium
 import pytest
 import torch
+from hydra import compose, initialize
+from hydra.utils import instantiate
 
 from torchrl_elegant.algorithms import (
     D3QNConfig,
@@ -22,7 +24,10 @@ from torchrl_elegant.algorithms import (
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
+from torchrl_elegant.modules import build_categorical_actor, build_q_network
+from torchrl_elegant.objectives import DiscreteSACLoss, DQNLoss
 from torchrl_elegant.trainers import Policy, resume, train
+from torchrl_elegant.trainers.hydra import register_groups
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.values import UsageError
 
@@ -158,3 +163,21 @@ def test_the_scripts_help(script):
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
     for name in ("batch_size", "buffer_size", "warmup"):
         assert name in done.stdout
+
+
+def test_losses_stand_in_torchrls_groups():
+    register_groups()
+    with initialize(version_base=None, config_path=None):
+        overrides = ["+loss=elegant_dqn", "loss.double_dqn=true", "loss.gamma=0.9"]
+        dqn = compose(overrides=overrides).loss
+        sac = compose(overrides=["+loss=elegant_discrete_sac", "loss.alpha_init=0.5"]).loss
+    env = make_env("CartPole-v1")
+    critic = build_q_network(env, num_cells=(8,))
+    loss = instantiate(dqn, value_network=critic)
+    assert isinstance(loss, DQNLoss)
+    assert loss.double_dqn
+    assert loss.value_estimator.gamma.item() == pytest.approx(0.9)
+    actor = build_categorical_actor(env, num_cells=(8,))
+    loss = instantiate(sac, actor_network=actor, qvalue_network=critic)
+    assert isinstance(loss, DiscreteSACLoss)
+    assert loss.alpha_init.item() == 0.5
