@@ -87,9 +87,10 @@ STUDY = Study(
     notes=(
         "Frames a second of a stochastic 64x64 policy whose actions and log-probabilities are "
         "kept, in batches of 2048, and no learning. *bound* steps the environments of "
-        "`gymnasium.make` in a plain loop, runs the policy's layers once for all of them, and keeps "
-        "nothing. TorchRL's environments are `GymEnv` and `SerialEnv` over it. "
-        "Stable-Baselines3's rollouts evaluate its critic too; *actor alone* leaves that out. Free-running workers "
+        "`gymnasium.make` in a plain loop, runs the policy's layers once for all of them, and "
+        "keeps nothing. TorchRL's environments are `GymEnv` and `SerialEnv` over it. "
+        "Stable-Baselines3's rollouts evaluate its critic too; *actor alone* leaves that out. "
+        "Free-running workers "
         "write to a replay buffer, whose rows are counted."
     ),
     cases=CASES,

@@ -1,4 +1,4 @@
-"""Networks, rollouts and comparisons that the tests of PPO share."""
+"""Networks, rollouts and comparisons that the tests of PPO and A2C share."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from torch import nn
 from torchrl import objectives as torchrl_objectives
 from torchrl.modules import NormalParamExtractor, ProbabilisticActor, TanhNormal, ValueOperator
 
-from torchrl_elegant.modules import CategoricalActor, GaussianActor, StateValue, StochasticActor
+from torchrl_elegant.modules import (
+    CategoricalActor,
+    GaussianActor,
+    MultiCategoricalActor,
+    StateValue,
+    StochasticActor,
+)
 from torchrl_elegant.objectives import ClipPPOLoss
 
 OBS, ACT, CELLS = 4, 3, 8
-ACTORS = ("gaussian", "one_hot", "categorical")
+ACTORS = ("gaussian", "one_hot", "categorical", "multi")
 
 
 def make_actor(kind="gaussian", observation=None, **options) -> StochasticActor:
@@ -26,6 +32,8 @@ def make_actor(kind="gaussian", observation=None, **options) -> StochasticActor:
     }
     if kind == "gaussian":
         actor = GaussianActor(action_shape=options.pop("action_shape", (ACT,)), **options)
+    elif kind == "multi":
+        actor = MultiCategoricalActor(choices=(ACT, 2), **options)
     else:
         actor = CategoricalActor(choices=ACT, form=kind, **options)
     with torch.no_grad():  # away from the near-zero output it starts with
@@ -83,11 +91,11 @@ def make_rows(actor, *shape: int) -> TensorDict:
     return rows
 
 
-def twins(make_networks=lean_nets, **options):
+def twins(make_networks=lean_nets, loss=ClipPPOLoss, **options):
     """TorchRL's loss and ours over equal networks."""
     actor, critic = make_networks()
-    theirs = torchrl_objectives.ClipPPOLoss(deepcopy(actor), deepcopy(critic), **options)
-    return theirs, ClipPPOLoss(actor, critic, **options)
+    theirs = getattr(torchrl_objectives, loss.__name__)
+    return theirs(deepcopy(actor), deepcopy(critic), **options), loss(actor, critic, **options)
 
 
 def summed(out) -> torch.Tensor:

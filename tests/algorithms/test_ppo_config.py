@@ -13,7 +13,12 @@ from gymnasium import spaces
 from torchrl_elegant.algorithms import ALGORITHMS, OnPolicyConfig, PPOConfig
 from torchrl_elegant.algorithms.optimiser import LeanAdam
 from torchrl_elegant.envs import make_env
-from torchrl_elegant.modules import CategoricalActor, GaussianActor, StateValue
+from torchrl_elegant.modules import (
+    CategoricalActor,
+    GaussianActor,
+    MultiCategoricalActor,
+    StateValue,
+)
 from torchrl_elegant.objectives import GAE, ClipPPOLoss
 
 
@@ -113,6 +118,7 @@ def test_defaults_arrive():
         (spaces.Box(0.0, 1.0, (2, 3)), GaussianActor),
         (spaces.Discrete(4), CategoricalActor),
         (spaces.Discrete(4, start=-2), CategoricalActor),
+        (spaces.MultiDiscrete([2, 3]), MultiCategoricalActor),
     ],
 )
 def test_the_action_chooses_the_actor(space, actor):
@@ -126,7 +132,6 @@ def test_the_action_chooses_the_actor(space, actor):
 @pytest.mark.parametrize(
     ("space", "name"),
     [
-        (spaces.MultiDiscrete([2, 3]), "MultiOneHot"),
         (spaces.MultiBinary(3), "Binary"),
     ],
 )

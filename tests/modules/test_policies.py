@@ -76,7 +76,8 @@ def test_gaussian_samples_have_the_distributions_moments():
 def test_the_mode_is_written_unless_asked_to_explore(kind):
     actor, data = make_actor(kind), states(30)
     dist = actor.get_dist(data)
-    wanted = dist.probs.argmax(-1) if kind != "gaussian" else dist.mean
+    wanted = {"gaussian": lambda: dist.mean, "multi": lambda: dist.mode}
+    wanted = wanted.get(kind, lambda: dist.probs.argmax(-1))()
     for mode in (ExplorationType.DETERMINISTIC, ExplorationType.MODE, ExplorationType.MEAN):
         with set_exploration_type(mode):
             action = actor(data.clone())["action"]

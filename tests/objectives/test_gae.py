@@ -251,7 +251,7 @@ def test_a_loss_over_torchrls_networks_estimates_with_its_present_critic(direct)
     assert direct == []
 
 
-@pytest.mark.parametrize("kind", ["TD0", "TDLambda", "VTrace"])
+@pytest.mark.parametrize("kind", ["TD0", "TDLambda"])
 def test_a_loss_takes_torchrls_other_estimators(kind):
     theirs, ours = twins()
     rollout = make_rollout(ours.actor_network, 3, 8)

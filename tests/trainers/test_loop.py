@@ -101,6 +101,7 @@ class Played:
     """Stands in for all that a loop works with; each part takes its own number of seconds."""
 
     activity = "wait"
+    sampler = None
 
     def __init__(self, hand):
         self.hand, self.clock = hand, Clock()

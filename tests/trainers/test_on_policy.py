@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
@@ -33,7 +34,7 @@ from torchrl_elegant.trainers.on_policy import train_on_policy
 from torchrl_elegant.trainers.pace import PACE_COLUMNS
 from torchrl_elegant.trainers.policy_file import Policy
 from torchrl_elegant.trainers.rollout_learner import RolloutLearner
-from torchrl_elegant.trainers.train import TrainResult, resume, train
+from torchrl_elegant.trainers.train import TrainResult, resume, run_with, stored_run, train
 from torchrl_elegant.trainers.values import UsageError
 
 families = importlib.import_module("torchrl_elegant.trainers.families")
@@ -92,8 +93,8 @@ class Stage:
 
     activity = "collect"
 
-    def __init__(self, rollouts: int, stop_after: int = 99) -> None:
-        self.rollouts, self.stop_after = rollouts, stop_after
+    def __init__(self, rollouts: int, stop_after: int = 99, far_after: int = 99) -> None:
+        self.rollouts, self.stop_after, self.far_after = rollouts, stop_after, far_after
         self.told: list[str] = []
         self.seen: list[list[int]] = []
         self.clock = Clock()
@@ -109,6 +110,11 @@ class Stage:
         self.told.append("update")
         self.seen.append(batch["row"].tolist())
         return {"loss_objective": torch.zeros(())}
+
+    def is_far(self, rows):
+        assert rows.shape == (5,)
+        self.told.append("is_far")
+        return self.told.count("is_far") >= self.far_after
 
     def report(self, rows):
         self.told.append("report")
@@ -131,10 +137,10 @@ class Stage:
 def test_the_order_of_a_round():
     stage = Stage(1)
     train_on_policy(stage, stage, stage, epochs=2, batch_size=3)
-    update = ["update", "note loss_objective"]
+    epoch = [*["update", "note loss_objective"] * 2, "is_far"]
     assert stage.told == [
         "rows",
-        *update * 4,
+        *epoch * 2,
         "report",
         "note kl_approx",
         "push",
@@ -152,6 +158,14 @@ def test_the_monitor_ends_the_run():
     train_on_policy(stage, stage, stage, epochs=1, batch_size=5)
     assert stage.told.count("rows") == 2
     assert stage.told[-1] == "finish"
+
+
+def test_a_policy_that_has_moved_far_ends_the_epochs_of_its_rollout():
+    stage = Stage(2, far_after=2)
+    train_on_policy(stage, stage, stage, epochs=3, batch_size=5)
+    # Far after the second epoch of the first rollout, and after each of the next.
+    assert stage.told.count("update") == 3
+    assert stage.told.count("push") == 2
 
 
 # ---- the learner --------------------------------------------------------------------------------
@@ -194,6 +208,32 @@ def test_a_report_says_how_far_the_policy_has_moved():
     assert all(value.ndim == 0 for value in after.values())
 
 
+def test_how_far_a_policy_may_move_is_measured_over_the_whole_rollout():
+    learner, rollout = learner_and_rollout(lr=1e-2, target_kl=0.01)
+    rows = learner.rows(rollout)
+    assert not learner.is_far(rows)
+    while not learner.is_far(rows):
+        learner.update(rows)
+    actor = learner.policy
+    old, new = rows["action_log_prob"], actor.head([rows["observation"]]).log_prob(rows["action"])
+    found = (new - old).exp().mean() - 1 - (new - old).mean()
+    torch.testing.assert_close(learner.loss.divergence(rows), found)
+    assert found > 0.01
+    assert learner.report(rows)["epochs"].item() == learner.updates + 2
+    assert "epochs" in learner.metric_names
+    learner.rows(rollout)
+    assert learner.report(rows)["epochs"].item() == 0
+
+
+def test_without_a_limit_nothing_is_measured(monkeypatch):
+    learner, rollout = learner_and_rollout()
+    rows = learner.rows(rollout)
+    monkeypatch.setattr(type(learner.loss), "divergence", None)
+    assert not learner.is_far(rows)
+    assert "epochs" not in learner.report(rows)
+    assert "epochs" not in learner.metric_names
+
+
 # ---- whole runs ---------------------------------------------------------------------------------
 
 
@@ -231,6 +271,49 @@ def test_frames_and_updates_are_counted_exactly(
     assert (last["frames"], last["updates"]) == (frames, updates)
     stored = saved_learner(checkpoints(result.folder)[-1])
     assert (saved_frames(result.folder), stored["updates"]) == (frames, updates)
+
+
+def test_a_kl_limit_leaves_out_epochs_and_says_how_many_were_made(go):
+    config = replace(SMALL, target_kl=1e-6, epochs=5, lr=1e-2)
+    result = go(config, num_envs=3)
+    last = result.history[-1]
+    assert last["epochs"] == 1.0
+    assert last["updates"] == 4 * 3
+    assert go(replace(config, target_kl=1e9), num_envs=3, name="far").history[-1]["epochs"] == 5.0
+
+
+def test_what_is_scheduled_moves_over_the_run_and_goes_on_where_it_was(go, learners):
+    config = replace(SMALL, lr=1e-2, lr_end=0.0, entropy_coeff=0.1, entropy_coeff_end=0.02)
+    config = replace(config, clip_epsilon=0.3, clip_epsilon_end=0.1)
+
+    def settings(learner):
+        numbers = (learner.loss.entropy_coeff, learner.loss.clip_epsilon)
+        return [learner.optimizer.param_groups[0]["lr"], *(x.item() for x in numbers)]
+
+    first = go(config, total_frames=120)
+    assert settings(learners[0][0]) == pytest.approx([0.0, 0.02, 0.1])
+    seen = []
+    update = RolloutLearner.update
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            RolloutLearner,
+            "update",
+            lambda self, batch: (seen.append(settings(self)), update(self, batch))[1],
+        )
+        resume(first.folder, total_frames=240)
+    # After 150 of 240 frames, and at the end.
+    assert seen[0] == pytest.approx([0.375e-2, 0.05, 0.175])
+    assert seen[-1] == pytest.approx([0.0, 0.02, 0.1])
+
+
+def test_a_run_that_goes_on_takes_the_settings_it_is_given(go, learners):
+    first = go(replace(SMALL, clip_value=0.5), total_frames=60)
+    config = replace(SMALL, clip_value=0.1, clip_epsilon=0.05, critic_coeff=2.0)
+    run = replace(stored_run(first.folder)[1], total_frames=120)
+    run_with(run, config, first.folder)
+    loss = learners[1][0].loss
+    numbers = (loss.clip_value, loss.clip_epsilon, loss.critic_coeff)
+    assert [x.item() for x in numbers] == pytest.approx([0.1, 0.05, 2.0])
 
 
 def test_the_seed_decides_everything_that_is_measured(go):

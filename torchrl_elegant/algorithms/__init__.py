@@ -1,5 +1,6 @@
 """Algorithms: one file each, a configuration and how it builds its learner's parts."""
 
+from torchrl_elegant.algorithms.a2c import A2CConfig
 from torchrl_elegant.algorithms.actor_critic import ActorCriticConfig
 from torchrl_elegant.algorithms.base import AlgorithmConfig
 from torchrl_elegant.algorithms.base import Parts as Parts
@@ -14,13 +15,14 @@ from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
 from torchrl_elegant.algorithms.ppo import PPOConfig
 from torchrl_elegant.algorithms.ramp import Ramp
 from torchrl_elegant.algorithms.redq import REDQConfig
-from torchrl_elegant.algorithms.registry import ALGORITHMS, register
+from torchrl_elegant.algorithms.registry import ALGORITHMS, register, that_take
 from torchrl_elegant.algorithms.sac import SACConfig
 from torchrl_elegant.algorithms.schedule import ActorSchedule, CriticTrust, EveryUpdate
 from torchrl_elegant.algorithms.td3 import TD3Config
 
 __all__ = [
     "ALGORITHMS",
+    "A2CConfig",
     "ActorCriticConfig",
     "ActorSchedule",
     "AlgorithmConfig",
@@ -42,4 +44,5 @@ __all__ = [
     "SACConfig",
     "TD3Config",
     "register",
+    "that_take",
 ]

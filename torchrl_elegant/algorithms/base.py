@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from types import UnionType
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar
 
 import torch
 from tensordict.nn import TensorDictModuleBase
@@ -13,9 +13,15 @@ from torchrl.envs import EnvBase
 from torchrl.objectives import LossModule
 from torchrl.objectives.utils import TargetNetUpdater
 
+from torchrl_elegant.algorithms.checks import check as check
+from torchrl_elegant.algorithms.checks import check_choices
+from torchrl_elegant.algorithms.checks import check_unused as check_unused
+from torchrl_elegant.algorithms.preparation import Preparation, normalisable
 from torchrl_elegant.algorithms.ramp import Ramp
 from torchrl_elegant.algorithms.schedule import ActorSchedule, EveryUpdate
-from torchrl_elegant.modules import ACTIVATIONS
+from torchrl_elegant.data import ReturnScale
+from torchrl_elegant.modules import ACTIVATIONS, NormalisedActor, ObservationNorm
+from torchrl_elegant.objectives.return_fit import ReturnFit
 
 
 def option(default: Any, help: str) -> Any:
@@ -35,7 +41,9 @@ def option(default: Any, help: str) -> Any:
 class Parts:
     """What an algorithm builds for one environment; a learner is made of it.
 
-    ``ramps`` are set to the run's progress after each batch of frames.
+    ``prepare`` stands between data and loss, ``return_fit`` is a term beside the loss's own.
+    ``ramps`` are set to the run's progress after each batch of frames. ``target_kl``, of losses
+    with a ``divergence``, is how far a policy may move before the epochs over its rollout end.
     """
 
     policy: TensorDictModuleBase
@@ -44,6 +52,9 @@ class Parts:
     target_updater: TargetNetUpdater | None = None
     schedule: ActorSchedule = field(default_factory=EveryUpdate)
     ramps: tuple[Ramp, ...] = ()
+    prepare: Preparation | None = None
+    return_fit: ReturnFit | None = None
+    target_kl: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +62,22 @@ class AlgorithmConfig(ABC):
     """Hyper-parameters of one algorithm, and how they become networks, loss and optimiser."""
 
     name: ClassVar[str]
+    # Kinds of actions it can choose among; named where an environment has others.
+    actions: ClassVar[tuple[str, ...]] = ("continuous", "discrete")
     # Every family has these, each with defaults of its own.
     gamma: float
     num_cells: tuple[int, ...]
     activation: str
     max_grad_norm: float | None
     batch_size: int
+    # These are the same for all.
+    reward_scale: float = option(1.0, "factor of all rewards that are learnt from")
+    normalize_observation: bool = option(
+        False, "show the networks observations in units of their running spread"
+    )
+    normalize_value: bool = option(
+        False, "divide rewards by the running spread of discounted returns"
+    )
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -66,12 +87,28 @@ class AlgorithmConfig(ABC):
         check(norm is None or norm > 0, "max_grad_norm", "be positive or none", norm)
         sound = len(self.num_cells) > 0 and min(self.num_cells) > 0
         check(sound, "num_cells", "hold positive sizes", self.num_cells)
+        scale = self.reward_scale
+        check(0.0 < scale < math.inf, "reward_scale", "be positive and finite", scale)
         known = self.activation in ACTIVATIONS
         check(known, "activation", f"be one of {', '.join(ACTIVATIONS)}", self.activation)
 
     @abstractmethod
     def build(self, env: EnvBase) -> Parts:
         """Networks, loss, optimiser and rules that fit ``env``, on its device."""
+
+    def assemble(self, env: EnvBase) -> Parts:
+        """What ``build`` makes, with what the options put between data and loss."""
+        parts = self.build(env)
+        if not (self.normalize_observation or self.normalize_value or self.reward_scale != 1.0):
+            return parts
+        norm = returns = None
+        if self.normalize_observation:
+            norm = ObservationNorm(normalisable(env)).to(env.device)
+            parts.policy = NormalisedActor(parts.policy, norm)
+        if self.normalize_value:
+            returns = ReturnScale(gamma=self.gamma)
+        parts.prepare = Preparation(reward_scale=self.reward_scale, norm=norm, returns=returns)
+        return parts
 
     @abstractmethod
     def frames_per_batch(self, *, total_frames: int, num_envs: int) -> int:
@@ -85,40 +122,3 @@ class AlgorithmConfig(ABC):
     @abstractmethod
     def share(self, ranks: int) -> AlgorithmConfig:
         """The part of one of several ranks, so that all together do what one would alone."""
-
-
-def check(condition: bool, name: str, must: str, value: Any, way_out: str = "") -> None:
-    """Raise the error that every configuration raises: name, rule, value and the way out.
-
-    >>> check(0.5 > 0, "tau", "be positive", 0.5)
-    """
-    if not condition:
-        raise ValueError(f"`{name}` must {must}, got `{value}`" + (way_out and f"; {way_out}"))
-
-
-def check_choices(config: Any) -> None:
-    """Refuse values that a field's ``Literal`` does not list, wherever they come from."""
-    for name, hint in get_type_hints(type(config)).items():
-        choices, value = _choices(hint), getattr(config, name, None)
-        check(not choices or value in choices, name, f"be one of {_listed(choices)}", value)
-
-
-def check_unused(config: Any, *names: str, mode: str, other: str) -> None:
-    """Refuse fields that were set although the chosen ``mode`` does not use them."""
-    for name in names:
-        default, value = type(config).__dataclass_fields__[name].default, getattr(config, name)
-        way_out = f"set {other} to use it, or {name}={default}"
-        check(value == default, name, f"stay {default} with {mode}", value, way_out)
-
-
-def _choices(hint: Any) -> tuple[Any, ...]:
-    if get_origin(hint) is Literal:
-        return get_args(hint)
-    if get_origin(hint) in (Union, UnionType):
-        members = [(None,) if one is type(None) else _choices(one) for one in get_args(hint)]
-        return tuple(choice for some in members for choice in some) if all(members) else ()
-    return ()
-
-
-def _listed(choices: tuple[Any, ...]) -> str:
-    return ", ".join(str(choice) for choice in choices)

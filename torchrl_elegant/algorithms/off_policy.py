@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
 
-from torchrl_elegant.algorithms.base import AlgorithmConfig, check, option
+from torchrl.envs import EnvBase
+
+from torchrl_elegant.algorithms.base import AlgorithmConfig, Parts, check, check_unused, option
+from torchrl_elegant.data import MultiStepFold, Priority
+from torchrl_elegant.objectives.bootstrap import BootstrappedLoss
+from torchrl_elegant.objectives.return_fit import ReturnFit
 
 # Handing over sixteen frames at once costs little more than one, and no policy ages in sixteen.
 _FRAMES = 16
@@ -14,6 +22,8 @@ _FRAMES = 16
 @dataclass(frozen=True, kw_only=True)
 class OffPolicyConfig(AlgorithmConfig):
     """What all algorithms share that learn from a replay buffer."""
+
+    actions: ClassVar[tuple[str, ...]] = ("continuous",)
 
     gamma: float = option(0.99, "discount factor")
     tau: float = option(0.005, "how far the target networks move at each update")
@@ -24,6 +34,17 @@ class OffPolicyConfig(AlgorithmConfig):
     num_cells: tuple[int, ...] = option((256, 256), "sizes of the hidden layers of all networks")
     activation: str = option("relu", "activation of the hidden layers: relu, tanh, silu, elu, ...")
     max_grad_norm: float | None = option(None, "largest norm of the gradient; none: no clipping")
+    n_steps: int = option(1, "rewards that a target adds up before it looks at a value")
+    priority_alpha: float | None = option(
+        None, "exponent of the rows' priorities; none: rows are drawn evenly; try 0.6"
+    )
+    priority_beta: float = option(
+        0.4, "how much of the priorities' bias the weights undo at first; all of it at the end"
+    )
+    return_fit: float = option(
+        0.0, "weight of the pull of the mean value to the mean of longer returns; try 0.1"
+    )
+    return_fit_steps: int = option(16, "steps of those returns")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,6 +59,21 @@ class OffPolicyConfig(AlgorithmConfig):
             f"be at most buffer_size ({self.buffer_size})",
             self.batch_size,
         )
+        check(self.n_steps >= 1, "n_steps", "be at least 1", self.n_steps)
+        fit, steps = self.return_fit, self.return_fit_steps
+        check(0.0 <= fit < math.inf, "return_fit", "be 0 or more and finite", fit)
+        if fit == 0:
+            check_unused(self, "return_fit_steps", mode="return_fit=0", other="return_fit=0.1")
+        more = f"exceed n_steps ({self.n_steps})"
+        check(fit == 0 or steps > self.n_steps, "return_fit_steps", more, steps)
+        alpha, beta = self.priority_alpha, self.priority_beta
+        if alpha is None:
+            check_unused(
+                self, "priority_beta", mode="priority_alpha=none", other="priority_alpha=0.6"
+            )
+        else:
+            check(0.0 <= alpha < math.inf, "priority_alpha", "be 0 or more, or none", alpha)
+        check(0.0 <= beta <= 1.0, "priority_beta", "lie in [0, 1]", beta)
 
     def frames_per_batch(self, *, total_frames: int, num_envs: int) -> int:
         """The most steps up to the usual batch after which ``total_frames`` is met exactly.
@@ -51,6 +87,8 @@ class OffPolicyConfig(AlgorithmConfig):
         return num_envs * max(fitting, default=most)
 
     def check_budget(self, *, total_frames: int, frames_per_batch: int) -> None:
+        must = f"exceed the {self.span} steps of one row"
+        check(self.span == 1 or total_frames > self.span, "total_frames", must, total_frames)
         updates = self.updates_per_frame * (total_frames - self.warmup)
         check(
             updates + 1e-6 >= 1,
@@ -60,6 +98,34 @@ class OffPolicyConfig(AlgorithmConfig):
             total_frames,
             "no update would ever be made: raise total_frames or lower warmup",
         )
+
+    def assemble(self, env: EnvBase) -> Parts:
+        parts = super().assemble(env)
+        if self.return_fit:
+            fits = isinstance(parts.loss, BootstrappedLoss)
+            must = f"be 0 with {self.name}, whose loss is no BootstrappedLoss"
+            check(fits, "return_fit", must, self.return_fit)
+            parts.return_fit = ReturnFit(parts.loss, weight=self.return_fit)
+        return parts
+
+    @property
+    def span(self) -> int:
+        """Steps that a stored row reaches ahead."""
+        return max(self.n_steps, self.return_fit_steps if self.return_fit else 1)
+
+    @property
+    def fold(self) -> Callable[[], MultiStepFold] | None:
+        """Makes what turns collected steps into longer ones; None where they are stored as are."""
+        if self.span == 1:
+            return None
+        ahead = self.return_fit_steps if self.return_fit else 0
+        return partial(MultiStepFold, gamma=self.gamma, n_steps=self.n_steps, ahead_steps=ahead)
+
+    def priority(self) -> Priority | None:
+        """How the replay buffer weighs its rows; None for evenly."""
+        if self.priority_alpha is None:
+            return None
+        return Priority(alpha=self.priority_alpha, beta=self.priority_beta)
 
     def share(self, ranks: int) -> OffPolicyConfig:
         return replace(

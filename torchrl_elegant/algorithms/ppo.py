@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
+import torch
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms.base import Parts, check, option
 from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
-from torchrl_elegant.algorithms.optimiser import LeanAdam
+from torchrl_elegant.algorithms.ramp import Ramp, ramp_to
 from torchrl_elegant.algorithms.registry import register
-from torchrl_elegant.modules import build_stochastic_actor, build_value
+from torchrl_elegant.modules import StateValue, StochasticActor
 from torchrl_elegant.objectives import ClipPPOLoss
+from torchrl_elegant.objectives.on_policy import OnPolicyLoss
 
 
 @register("ppo")
@@ -20,42 +23,47 @@ from torchrl_elegant.objectives import ClipPPOLoss
 class PPOConfig(OnPolicyConfig):
     """Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347).
 
-    Continuous and discrete actions; the actor is Gaussian or categorical accordingly.
-
     >>> from torchrl_elegant.envs import make_env
     >>> type(PPOConfig(num_cells=(8,)).build(make_env("CartPole-v1")).policy).__name__
     'CategoricalActor'
     """
 
     clip_epsilon: float = option(0.2, "how far the ratio of policies may leave 1 in one round")
-    clip_value: float | None = option(
-        None, "how far values may move in one round before their loss stops shrinking; none: any"
+    clip_epsilon_end: float | None = option(
+        None, "the same at the run's end; none: as at its start"
     )
-    loss_function: Literal["l2", "smooth_l1", "l1"] = option("l2", "distance of value and target")
+    target_kl: float | None = option(
+        None, "divergence from the policy that collected a rollout that ends its epochs; none: any"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(0.0 < self.clip_epsilon < 1.0, "clip_epsilon", "lie in (0, 1)", self.clip_epsilon)
-        clip = self.clip_value
-        check(clip is None or clip > 0, "clip_value", "be positive or none", clip)
+        for name in ("clip_epsilon", "clip_epsilon_end"):
+            value = getattr(self, name)
+            unset = value is None and name == "clip_epsilon_end"
+            check(unset or 0.0 < value < 1.0, name, "lie in (0, 1)", value)
+        kl = self.target_kl
+        check(kl is None or kl > 0, "target_kl", "be positive or none", kl)
 
     def build(self, env: EnvBase) -> Parts:
-        networks: dict[str, Any] = {"num_cells": self.num_cells, "activation": self.activation}
-        actor = build_stochastic_actor(env, log_std=self.log_std, **networks)
-        loss = ClipPPOLoss(actor, build_value(env, **networks), **self.loss_arguments())
-        loss.make_value_estimator(gamma=self.gamma, lmbda=self.lmbda)
-        if self.compile:
-            loss.compile_terms()
-        return Parts(policy=actor, loss=loss, optimizer=LeanAdam(loss.parameters(), lr=self.lr))
+        return replace(super().build(env), target_kl=self.target_kl)
+
+    def build_loss(self, actor: StochasticActor, critic: StateValue) -> ClipPPOLoss:
+        return ClipPPOLoss(actor, critic, **self.loss_arguments())
+
+    def build_ramps(self, loss: OnPolicyLoss, optimizer: torch.optim.Optimizer) -> tuple[Ramp, ...]:
+        set_bound = partial(setattr, loss, "clip_epsilon")
+        bound = ramp_to(self.clip_epsilon, self.clip_epsilon_end, set_bound)
+        return (*super().build_ramps(loss, optimizer), *bound)
+
+    def estimator_arguments(self) -> dict[str, Any]:
+        # The surrogate weighs by the ratio of policies itself.
+        own = {"weighted": False} if self.advantage == "vtrace" else {}
+        return super().estimator_arguments() | own
 
     def loss_arguments(self) -> dict[str, Any]:
-        """Keyword arguments of the loss."""
-        return {
+        own = {
             "clip_epsilon": self.clip_epsilon,
-            "clip_value": self.clip_value,
-            "entropy_bonus": self.entropy_coeff > 0,
-            "entropy_coeff": self.entropy_coeff,
-            "critic_coeff": self.critic_coeff,
-            "loss_critic_type": self.loss_function,
             "normalize_advantage": self.normalize_advantage,
         }
+        return super().loss_arguments() | own

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ramp:
@@ -36,3 +38,40 @@ class Ramp:
         """Set the number for a run of which the part ``progress`` is done; 1 is its end."""
         done = min(1.0, progress / self.until)
         self.apply(self.start + (self.end - self.start) * done)
+
+
+def ramp_to(start: float, end: float | None, apply: Callable[[float], None]) -> tuple[Ramp, ...]:
+    """The ramp from ``start`` to ``end``; none where ``end`` is None.
+
+    >>> ramp_to(1.0, None, float), len(ramp_to(1.0, 0.0, float))
+    ((), 1)
+    """
+    return () if end is None else (Ramp(start=start, end=end, apply=apply),)
+
+
+def ramp_lr(optimizer: torch.optim.Optimizer, end: float) -> tuple[Ramp, ...]:
+    """Ramps that take every learning rate to the part ``end`` of what it is now.
+
+    >>> optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.5)
+    >>> for ramp in ramp_lr(optimizer, 0.2):
+    ...     ramp.at(0.5)
+    >>> round(optimizer.param_groups[0]["lr"], 6)
+    0.3
+    """
+    groups = optimizer.param_groups
+    return tuple(
+        Ramp(start=lr, end=end * lr, apply=_Rate(optimizer, index))
+        for index, lr in enumerate([group["lr"] for group in groups])
+    )
+
+
+@dataclass(frozen=True)
+class _Rate:
+    """Sets the learning rate of a parameter group."""
+
+    optimizer: torch.optim.Optimizer
+    group: int
+
+    def __call__(self, lr: float) -> None:
+        # Looked up at each call: a loaded state puts new groups in the place of the old.
+        self.optimizer.param_groups[self.group]["lr"] = lr

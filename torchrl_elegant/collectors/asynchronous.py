@@ -16,9 +16,8 @@ from torchrl.envs import EnvBase
 
 from torchrl_elegant.collectors.blueprint import Blueprint, PolicyCopy
 from torchrl_elegant.collectors.crew import Crew
-from torchrl_elegant.collectors.mover import RowMover
+from torchrl_elegant.collectors.mover import Fold, RowMover
 from torchrl_elegant.collectors.pacing import Pacer
-from torchrl_elegant.collectors.worker import WorkerLink
 
 
 class AsyncCollector(Crew, MultiAsyncCollector):
@@ -46,6 +45,10 @@ class AsyncCollector(Crew, MultiAsyncCollector):
         seed: every worker gets its own child of it; `None` draws one.
         threads_per_worker: torch threads in each worker.
         frames_done, updates_done: counters of the run that is resumed.
+        fold: makes for each worker what turns its batches `[envs, time]` into the rows that are
+            stored, such as :class:`MultiStepFold`; frames are counted before it. Of a last batch
+            that `total_frames` cuts nothing is stored then.
+        rows_kept: newest rows kept for `arrivals`; `None` for all.
         kwargs: options of TorchRL's collectors for the collector inside each worker.
 
     Examples:
@@ -81,6 +84,8 @@ class AsyncCollector(Crew, MultiAsyncCollector):
         threads_per_worker: int = 1,
         frames_done: int = 0,
         updates_done: int = 0,
+        fold: Callable[[], Fold] | None = None,
+        rows_kept: int | None = 1024,
         **kwargs: Any,
     ) -> None:
         self._shutdown_complete = True  # until there is something to shut down
@@ -95,7 +100,16 @@ class AsyncCollector(Crew, MultiAsyncCollector):
             updates_done=updates_done,
         )
         link = plan.link(pacer, init_random_frames)
-        self._connect(link, replay_buffer)
+        self._pacer = link.pacer
+        self._mover = RowMover(
+            link.stage,
+            replay_buffer,
+            workers=link.workers,
+            folds=[fold() for _ in plan.env_fns] if fold else (),
+            envs=plan.envs,
+            keep=rows_kept,
+        )
+        self._enlist(link)
         super().__init__(
             plan.env_fns,
             policy_factory=None if plan.policy is None else PolicyCopy(plan.policy),
@@ -109,11 +123,6 @@ class AsyncCollector(Crew, MultiAsyncCollector):
         self.replay_buffer, self.policy = replay_buffer, policy
         self.total_frames = float("inf") if total_frames < 0 else total_frames
         self.init_random_frames, self._frames = init_random_frames, frames_done
-
-    def _connect(self, link: WorkerLink, replay_buffer: ReplayBuffer) -> None:
-        self._pacer = link.pacer
-        self._mover = RowMover(link.stage, replay_buffer, workers=link.workers)
-        self._enlist(link)
 
     @property
     def _frames(self) -> int:  # TorchRL's counter, for its statistics and state
@@ -165,8 +174,9 @@ class AsyncCollector(Crew, MultiAsyncCollector):
         return self._pacer.updates_done
 
     def updates_due(self) -> int:
-        """How many updates the learner owes for the frames in the buffer."""
-        return self._pacer.updates_due(self.frames)
+        """How many updates the learner owes for the frames so far; none before there is a row."""
+        # A fold holds rows back until their span is known.
+        return self._pacer.updates_due(self.frames) if len(self.replay_buffer) else 0
 
     def note_updates(self, count: int = 1) -> None:
         """Enters finished updates, which lets the workers collect on."""
@@ -176,9 +186,9 @@ class AsyncCollector(Crew, MultiAsyncCollector):
         """Return and length of the episodes that ended since the last call, the newest 10,000."""
         return self._mover.episodes()
 
-    def newest(self) -> TensorDictBase | None:
-        """The rows that arrived since the last call, the last 1024 at most; None without any."""
-        return self._mover.newest()
+    def arrivals(self) -> list[tuple[int, TensorDictBase]]:
+        """Workers' numbers and their batches `[envs, time]` since the last call, in their order."""
+        return self._mover.arrivals()
 
     def check(self) -> None:
         """Raises RuntimeError if a worker died, saying which, how and why."""

@@ -119,6 +119,7 @@ class Blueprint:
             total_frames=-1,
             **options,
         )
+        self.envs = inner.n_env
         try:
             if self.rows % inner.n_env:
                 raise ValueError(

@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
-import torch
 from tensordict import TensorDictBase
 from torchrl.data import ReplayBuffer
 
 from torchrl_elegant.collectors.staging import RowStage
 
 _NAP = 0.1  # seconds between two looks at whether to stop or whether the workers live
-_NEWEST = 1024  # rows kept for whoever asks what is new
+_NEWEST = 1024  # rows kept at least for whoever asks what is new
+
+#: Takes a batch ``[envs, time]`` and gives the rows that are stored of it and those before.
+Fold: TypeAlias = Callable[[TensorDictBase], TensorDictBase]
 
 # Episodes kept for a caller who may never ask.
 _EPISODES = 10_000
@@ -27,9 +30,22 @@ class RowMover:
         stage: where workers leave their rows.
         buffer: where the rows go.
         workers: number of rings of the stage.
+        folds: of each worker, what turns its batches ``[envs, time]`` into the rows that are
+            stored; by default these are its rows.
+        envs: environments of a worker.
+        keep: newest rows kept for `arrivals`, in whole pieces; None for all.
     """
 
-    def __init__(self, stage: RowStage, buffer: ReplayBuffer, *, workers: int) -> None:
+    def __init__(
+        self,
+        stage: RowStage,
+        buffer: ReplayBuffer,
+        *,
+        workers: int,
+        folds: Sequence[Fold] = (),
+        envs: int = 1,
+        keep: int | None = _NEWEST,
+    ) -> None:
         if not hasattr(buffer, "extend"):
             raise TypeError(
                 f"`replay_buffer` must be a ReplayBuffer, got {type(buffer).__name__}; to "
@@ -39,7 +55,8 @@ class RowMover:
         self.failure: BaseException | None = None
         self._stage, self._buffer, self._workers = stage, buffer, workers
         self._episodes: deque[tuple[float, int]] = deque(maxlen=_EPISODES)
-        self._new: deque[TensorDictBase] = deque()
+        self._folds, self._envs, self._most = folds, envs, keep
+        self._new: deque[tuple[int, TensorDictBase]] = deque()
         self._moving = threading.Lock()
         self._arrival = threading.Condition()
         self._stopped = threading.Event()
@@ -80,11 +97,12 @@ class RowMover:
             self._episodes.clear()
         return episodes
 
-    def newest(self) -> TensorDictBase | None:
-        """The rows moved since the last call, the last 1024 at most; None without any."""
+    def arrivals(self) -> list[tuple[int, TensorDictBase]]:
+        """The number of a worker and its batches ``[envs, time]``, in turn, since the last call."""
         with self._moving:
-            rows, self._new = list(self._new), deque()
-        return torch.cat(rows)[-_NEWEST:] if rows else None
+            new, self._new = list(self._new), deque()
+        size = self._stage.rows_per_slot
+        return [(worker, self._in_time(rows)) for worker, rows in new if len(rows) >= size]
 
     def _run(self) -> None:
         try:
@@ -101,14 +119,31 @@ class RowMover:
                 self._episodes.extend(episodes)
                 if rows is None:
                     continue
-                self._buffer.extend(rows)
-                self._keep(rows)
+                self._store(worker, rows)
+                self._keep(worker, rows)
                 with self._arrival:
                     self.frames += len(rows)
                     self._arrival.notify_all()
 
-    def _keep(self, rows: TensorDictBase) -> None:
-        self._new.append(rows)
-        kept = sum(map(len, self._new))
-        while kept - len(self._new[0]) >= _NEWEST:
-            kept -= len(self._new.popleft())
+    def _store(self, worker: int, rows: TensorDictBase) -> None:
+        if self._folds:
+            if len(rows) < self._stage.rows_per_slot:
+                return
+            rows = self._folds[worker](self._in_time(rows))
+        if len(rows):
+            self._buffer.extend(rows)
+
+    def _in_time(self, rows: TensorDictBase) -> TensorDictBase:
+        """``[envs, time]`` of whole batches; what is left of a last, cut one has no such form."""
+        size, envs = self._stage.rows_per_slot, self._envs
+        batches = len(rows) // size
+        whole = rows[: batches * size].reshape(batches, envs, size // envs)
+        return whole.transpose(0, 1).reshape(envs, batches * size // envs)
+
+    def _keep(self, worker: int, rows: TensorDictBase) -> None:
+        self._new.append((worker, rows))
+        if self._most is None:
+            return
+        kept = sum(len(rows) for _, rows in self._new)
+        while kept - len(self._new[0][1]) >= self._most:
+            kept -= len(self._new.popleft()[1])

@@ -160,14 +160,15 @@ def _box_spec(space: spaces.Box, dtype: np.dtype) -> TensorSpec:
 class ActionCodec:
     """What the policy sees (`spec`), and `decode`: a batch of actions -> one per environment.
 
-    `start` is the smallest action of a `Discrete` space, which a policy calls 0.
+    `start` is the smallest action, which a policy calls 0; `sizes` those of several at once.
     """
 
     spec: TensorSpec
     decode: Callable[[np.ndarray], np.ndarray]
     low: np.ndarray | None = None
     high: np.ndarray | None = None
-    start: int = 0
+    start: int | np.ndarray = 0
+    sizes: tuple[int, ...] | None = None
 
 
 def action_codec(
@@ -226,21 +227,22 @@ def _discrete_codec(
     sizes, starts = _sizes_and_starts(space)
     single = isinstance(space, spaces.Discrete)
     shape = () if isinstance(space, spaces.Discrete) else space.nvec.shape
-    first = int(starts[0]) if single else 0
+    first, every = (int(starts[0]), None) if single else (starts.reshape(shape), tuple(sizes))
     if discrete_actions == "categorical":
         spec = Categorical(sizes[0]) if single else MultiCategorical(sizes)
-        least = starts[0] if single else starts
-        return ActionCodec(spec=spec, decode=lambda a: (a + least).reshape(-1, *shape), start=first)
+        return ActionCodec(
+            spec=spec, decode=lambda a: (a + starts).reshape(-1, *shape), start=first, sizes=every
+        )
     if single:
         spec = OneHot(sizes[0], dtype=torch.int64)  # as TorchRL's own policies write it
         return ActionCodec(spec=spec, decode=lambda a: a.argmax(-1) + first, start=first)
-    cuts = np.cumsum(sizes)[:-1]
 
     def decode(action: np.ndarray) -> np.ndarray:
-        blocks = np.split(action, cuts, axis=-1)
+        blocks = np.split(action, np.cumsum(sizes)[:-1], axis=-1)
         return (np.stack([b.argmax(-1) for b in blocks], -1) + starts).reshape(-1, *shape)
 
-    return ActionCodec(spec=MultiOneHot(sizes, dtype=torch.int64), decode=decode)
+    multi = MultiOneHot(sizes, dtype=torch.int64)
+    return ActionCodec(spec=multi, decode=decode, start=first, sizes=every)
 
 
 def environment_name(env: gymnasium.Env) -> str:

@@ -26,6 +26,39 @@ def normal_log_prob(loc: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
     return _NormalLogProb.apply(loc, log_std, action)
 
 
+def normal_score(
+    loc: Tensor, log_std: Tensor, action: Tensor
+) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """log pi, and what ``normal_slopes`` needs: ``1 / sigma``, ``z`` and ``z^2``.
+
+    >>> import torch
+    >>> zero = torch.zeros(1)
+    >>> normal_score(torch.zeros(1, 1), zero, torch.full((1, 1), 2.0))[1][2].item()
+    4.0
+    """
+    inverse = torch.exp(-log_std)  # [A]
+    z = (action - loc).mul_(inverse)  # [*B, A]
+    square = z * z
+    constant = log_std.sum() + log_std.shape[-1] * _HALF_LOG_2PI
+    return square.sum(-1).mul_(-0.5).sub_(constant), (inverse, z, square)  # [*B]
+
+
+def normal_slopes(
+    grad: Tensor, inverse: Tensor, z: Tensor, square: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradients of mean and log standard deviation, from that of ``log pi``, ``[*B]``.
+
+    ``d log pi / d mu = z / sigma``, ``d log pi / d log sigma = z^2 - 1``
+
+    >>> import torch
+    >>> _, parts = normal_score(torch.zeros(1, 1), torch.zeros(1), torch.full((1, 1), 2.0))
+    >>> [slope.item() for slope in normal_slopes(torch.ones(1), *parts)]
+    [2.0, 3.0]
+    """
+    grad = grad.unsqueeze(-1)
+    return (grad * z).mul_(inverse), (square - 1.0).mul_(grad).sum_to_size(inverse.shape)
+
+
 def normal_entropy(log_std: Tensor) -> Tensor:
     """H = sum_i [ log sigma_i + (1 + log(2 pi)) / 2 ].
 
@@ -39,19 +72,11 @@ def normal_entropy(log_std: Tensor) -> Tensor:
 class _NormalLogProb(torch.autograd.Function):
     @staticmethod
     def forward(ctx, loc: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
-        inverse = torch.exp(-log_std)  # [A]
-        z = (action - loc).mul_(inverse)  # [*B, A]
-        square = z * z
-        constant = log_std.sum() + log_std.shape[-1] * _HALF_LOG_2PI
-        ctx.save_for_backward(inverse, z, square)
-        return square.sum(-1).mul_(-0.5).sub_(constant)  # [*B]
+        log_prob, parts = normal_score(loc, log_std, action)
+        ctx.save_for_backward(*parts)
+        return log_prob
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        inverse, z, square = ctx.saved_tensors
-        grad = grad.unsqueeze(-1)
-        wide = grad * z
-        # d log pi / d mu = z / sigma; d log pi / d log sigma = z^2 - 1
-        grad_std = (square - 1.0).mul_(grad).sum_to_size(inverse.shape)
-        return wide * inverse, grad_std, None
+        return (*normal_slopes(grad, *ctx.saved_tensors), None)

@@ -19,6 +19,20 @@ def value_loss(value: Tensor, target: Tensor, *, kind: str) -> Tensor:
     return _DISTANCES[kind](value, target)
 
 
+def value_slope(value: Tensor, target: Tensor, *, kind: str) -> Tensor:
+    """The gradient of ``value_loss``.
+
+    >>> import torch
+    >>> value_slope(torch.zeros(2, 1), torch.tensor([[1.0], [3.0]]), kind="l2").tolist()
+    [[-1.0], [-3.0]]
+    """
+    error = value - target
+    if kind == "l2":
+        return error.mul_(2.0 / error.numel())
+    slope = error.sign_() if kind == "l1" else error.clamp_(-1.0, 1.0)
+    return slope.div_(slope.numel())
+
+
 def clipped_value_loss(
     value: Tensor, target: Tensor, old: Tensor, limit: Tensor, *, kind: str
 ) -> Tensor:

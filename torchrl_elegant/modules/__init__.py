@@ -20,8 +20,10 @@ from torchrl_elegant.modules.gaussian import GaussianActor
 from torchrl_elegant.modules.greedy import EpsilonGreedyActor
 from torchrl_elegant.modules.inputs import Inputs
 from torchrl_elegant.modules.mlp import ACTIVATIONS, MLP
+from torchrl_elegant.modules.multi_categorical import MultiCategoricalActor
 from torchrl_elegant.modules.noise import GaussianNoise, Noise, OrnsteinUhlenbeckNoise, make_noise
 from torchrl_elegant.modules.noisy import NoisyActor
+from torchrl_elegant.modules.normalised import NormalisedActor, ObservationNorm
 from torchrl_elegant.modules.policy import StochasticActor
 from torchrl_elegant.modules.q_network import QNetwork
 from torchrl_elegant.modules.temperature import FixedTemperature, LearnedTemperature, Temperature
@@ -43,8 +45,11 @@ __all__ = [
     "GaussianNoise",
     "Inputs",
     "LearnedTemperature",
+    "MultiCategoricalActor",
     "Noise",
     "NoisyActor",
+    "NormalisedActor",
+    "ObservationNorm",
     "OrnsteinUhlenbeckNoise",
     "QNetwork",
     "SquashedGaussianActor",

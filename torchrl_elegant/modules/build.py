@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensordict import NestedKey
-from torchrl.data import Bounded, Categorical, Composite, OneHot, TensorSpec
+from torchrl.data import (
+    Bounded,
+    Categorical,
+    Composite,
+    MultiCategorical,
+    MultiOneHot,
+    OneHot,
+    TensorSpec,
+)
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.functional import is_image
@@ -14,6 +22,7 @@ from torchrl_elegant.modules.actor import SquashedGaussianActor
 from torchrl_elegant.modules.categorical import CategoricalActor, DiscreteForm
 from torchrl_elegant.modules.ensemble import EnsembleCritic
 from torchrl_elegant.modules.gaussian import GaussianActor
+from torchrl_elegant.modules.multi_categorical import MultiCategoricalActor
 from torchrl_elegant.modules.policy import StochasticActor
 from torchrl_elegant.modules.value import StateValue
 
@@ -132,7 +141,7 @@ def build_stochastic_actor(
     activation: str = "tanh",
     log_std: float = 0.0,
 ) -> StochasticActor:
-    """A Gaussian or a categorical actor, as the actions of ``env`` ask for.
+    """A Gaussian or a categorical actor, of one choice or several, as the actions of ``env`` are.
 
     >>> from torchrl.envs import GymEnv
     >>> build_stochastic_actor(GymEnv("CartPole-v1"), num_cells=(8,)).choices
@@ -151,9 +160,12 @@ def build_stochastic_actor(
     elif type(spec) in (OneHot, Categorical):
         form: DiscreteForm = "one_hot" if isinstance(spec, OneHot) else "categorical"
         actor = CategoricalActor(choices=spec.space.n, form=form, **shared)
+    elif type(spec) in (MultiOneHot, MultiCategorical):
+        form = "one_hot" if isinstance(spec, MultiOneHot) else "categorical"
+        actor = MultiCategoricalActor(choices=spec.nvec, form=form, **shared)
     else:
         raise ValueError(
-            f"a stochastic actor needs one continuous or one discrete action, got "
+            f"a stochastic actor needs one continuous action or discrete ones, got "
             f"`{type(spec).__name__}` of shape `{tuple(spec.shape)}`; flatten the choices into one "
             "in a wrapper"
         )

@@ -11,8 +11,13 @@ from torch import Tensor
 from torch.distributions import Categorical
 from torchrl.modules import OneHotCategorical
 
-from torchrl_elegant.functional import categorical_entropy, categorical_sample, choose
-from torchrl_elegant.modules.policy import StochasticActor
+from torchrl_elegant.functional import (
+    categorical_entropy,
+    categorical_sample,
+    categorical_slope,
+    choose,
+)
+from torchrl_elegant.modules.policy import Backward, StochasticActor
 from torchrl_elegant.modules.rollout import CategoricalRollout, can_plan
 
 DiscreteForm = Literal["one_hot", "categorical"]
@@ -39,11 +44,26 @@ class CategoricalHead(NamedTuple):
         return self._write(self.log_probs.detach().argmax(-1))
 
     def log_prob(self, action: Tensor) -> Tensor:
-        index = action.to(torch.uint8).argmax(-1) if self.one_hot else action
-        return self.log_probs.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+        return self._taken(self._index(action))
+
+    def score(self, action: Tensor) -> tuple[Tensor, Backward]:
+        index = self._index(action)
+
+        def backward(grad: Tensor, grad_entropy: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+            # Every row has a share of the mean entropy.
+            share = None if grad_entropy is None else grad_entropy / grad.numel()
+            return categorical_slope(self.log_probs, index, grad, share), []
+
+        return self._taken(index), backward
 
     def entropy(self) -> Tensor:
         return categorical_entropy(self.log_probs)
+
+    def _index(self, action: Tensor) -> Tensor:
+        return action.to(torch.uint8).argmax(-1) if self.one_hot else action
+
+    def _taken(self, index: Tensor) -> Tensor:
+        return self.log_probs.gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
     def _write(self, index: Tensor) -> Tensor:
         form = "one_hot" if self.one_hot else "categorical"
@@ -87,15 +107,14 @@ class CategoricalActor(StochasticActor):
         )
         self.choices, self.form = choices, form
 
-    def head(self, observation: Sequence[Tensor]) -> CategoricalHead:
-        logits = self.net(self.inputs.join(observation))
-        return CategoricalHead(logits.log_softmax(-1), self.form == "one_hot")
+    def head_of(self, output: Tensor) -> CategoricalHead:
+        return CategoricalHead(output.log_softmax(-1), self.form == "one_hot")
 
     def rollout(self, *, frames: int, count: int) -> CategoricalRollout | None:
         return CategoricalRollout(self, frames=frames, count=count) if can_plan(self) else None
 
     def get_dist(self, tensordict: TensorDictBase) -> Categorical | OneHotCategorical:
-        logits = self.net(self.inputs.join([tensordict.get(key) for key in self.in_keys]))
+        logits = self.output([tensordict.get(key) for key in self.in_keys])
         return (OneHotCategorical if self.form == "one_hot" else Categorical)(logits=logits)
 
     def spec_dict(self) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 from torchrl.modules import IndependentNormal
 
-from torchrl_elegant.functional import normal_entropy, normal_log_prob
-from torchrl_elegant.modules.policy import StochasticActor
+from torchrl_elegant.functional import normal_entropy, normal_log_prob, normal_score, normal_slopes
+from torchrl_elegant.modules.policy import Backward, StochasticActor
 from torchrl_elegant.modules.rollout import GaussianRollout, can_plan
 
 
@@ -34,6 +34,17 @@ class GaussianHead(NamedTuple):
     def log_prob(self, action: Tensor) -> Tensor:
         flat = action if len(self.shape) == 1 else action.flatten(-len(self.shape))
         return normal_log_prob(self.loc, self.log_std, flat)
+
+    def score(self, action: Tensor) -> tuple[Tensor, Backward]:
+        flat = action if len(self.shape) == 1 else action.flatten(-len(self.shape))
+        log_prob, parts = normal_score(self.loc, self.log_std, flat)
+
+        def backward(grad: Tensor, grad_entropy: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+            loc, log_std = normal_slopes(grad, *parts)
+            # dH / d log sigma = 1, at every observation.
+            return loc, [log_std if grad_entropy is None else log_std.add_(grad_entropy)]
+
+        return log_prob, backward
 
     def entropy(self) -> Tensor:
         return normal_entropy(self.log_std)
@@ -87,17 +98,20 @@ class GaussianActor(StochasticActor):
         self.action_shape, self._first_log_std = shape, log_std
         self.log_std = nn.Parameter(torch.full((size,), float(log_std)))
 
-    def head(self, observation: Sequence[Tensor]) -> GaussianHead:
-        loc = self.net(self.inputs.join(observation))
-        return GaussianHead(loc, self.log_std, self.action_shape)
+    def head_of(self, output: Tensor) -> GaussianHead:
+        return GaussianHead(output, self.log_std, self.action_shape)
+
+    @property
+    def head_parameters(self) -> list[nn.Parameter]:
+        return [self.log_std]
 
     def rollout(self, *, frames: int, count: int) -> GaussianRollout | None:
         return GaussianRollout(self, frames=frames, count=count) if can_plan(self) else None
 
     def get_dist(self, tensordict: TensorDictBase) -> IndependentNormal:
-        head = self.head([tensordict.get(key) for key in self.in_keys])
-        loc = head.loc.unflatten(-1, self.action_shape)
-        scale = head.log_std.exp().view(self.action_shape).expand_as(loc)
+        output = self.output([tensordict.get(key) for key in self.in_keys])
+        loc = output.unflatten(-1, self.action_shape)
+        scale = self.log_std.exp().view(self.action_shape).expand_as(loc)
         return IndependentNormal(loc, scale, event_dim=len(self.action_shape))
 
     def spec_dict(self) -> dict[str, Any]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Distribution
 from torchrl.envs.utils import ExplorationType, exploration_type
 
 from torchrl_elegant.modules.inputs import Inputs
 from torchrl_elegant.modules.mlp import MLP
 from torchrl_elegant.modules.rollout import ActorRollout
+
+#: Gradient of ``log_prob`` ``[*B]``, of the mean entropy -> of the output, of other parameters.
+Backward = Callable[[Tensor, Tensor | None], tuple[Tensor, list[Tensor]]]
 
 
 class Head(Protocol):
@@ -26,6 +29,10 @@ class Head(Protocol):
 
     def log_prob(self, action: Tensor) -> Tensor:
         """``[*B]``."""
+
+    def score(self, action: Tensor) -> tuple[Tensor, Backward]:
+        """``log_prob``, and the way back: from its gradient and that of the mean entropy to those
+        of the network's output and of the actor's ``head_parameters``."""
 
     def entropy(self) -> Tensor:
         """``[*B]``, or one number where it does not depend on the observation."""
@@ -76,9 +83,22 @@ class StochasticActor(TensorDictModuleBase):
             output_gain=0.01,
         )
 
-    @abstractmethod
     def head(self, observation: Sequence[Tensor]) -> Head:
         """The distribution at observations given in the order of ``in_keys``."""
+        return self.head_of(self.output(observation))
+
+    def output(self, observation: Sequence[Tensor]) -> Tensor:
+        """What the network makes of them."""
+        return self.net(self.inputs.join(observation))
+
+    @abstractmethod
+    def head_of(self, output: Tensor) -> Head:
+        """The distribution that the network's output stands for."""
+
+    @property
+    def head_parameters(self) -> list[nn.Parameter]:
+        """What is learnt beside the network."""
+        return []
 
     @abstractmethod
     def get_dist(self, tensordict: TensorDictBase) -> Distribution:

@@ -1,5 +1,6 @@
 """Losses that stand where TorchRL's stand."""
 
+from torchrl_elegant.objectives.a2c import A2CLoss
 from torchrl_elegant.objectives.ddpg import DDPGLoss
 from torchrl_elegant.objectives.discrete_sac import DiscreteSACLoss
 from torchrl_elegant.objectives.dqn import DQNLoss
@@ -10,9 +11,11 @@ from torchrl_elegant.objectives.redq import REDQLoss
 from torchrl_elegant.objectives.sac import SACLoss
 from torchrl_elegant.objectives.target import LeanHardUpdate, LeanSoftUpdate
 from torchrl_elegant.objectives.td3 import TD3Loss
+from torchrl_elegant.objectives.vtrace import VTrace
 
 __all__ = [
     "GAE",
+    "A2CLoss",
     "ClipPPOLoss",
     "DDPGLoss",
     "DQNLoss",
@@ -23,4 +26,5 @@ __all__ = [
     "REDQLoss",
     "SACLoss",
     "TD3Loss",
+    "VTrace",
 ]

@@ -45,6 +45,10 @@ class BootstrappedLoss(LossModule):
     def _next_value(self, after: TensorDictBase) -> Tensor:
         """Value of the next state, from target networks."""
 
+    def _stored_values(self, tensordict: TensorDictBase) -> Tensor:
+        """Values of the stored actions, ``[N, *B]``, which train all N critics."""
+        return self._critic.online(tensordict, tensordict.get(self.tensor_keys.action))
+
     @abstractmethod
     def _set_in_keys(self) -> None:
         """Write into ``_in_keys`` what the loss reads."""

@@ -127,9 +127,7 @@ class DiscreteSACLoss(EntropyRegularisedLoss):
     def _qvalue_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
         """The critics' loss, summed over the members."""
         self._bound_temperature()
-        values = self._critic.online(tensordict)  # [N, *B, n]
-        action = tensordict.get(self.tensor_keys.action)
-        value = chosen(values, action.expand(values.shape[0], *action.shape), self.action_space)
+        value = self._stored_values(tensordict)  # [N, *B]
         target = self._target_value(tensordict)  # [*B]
         if target.shape != value.shape[1:]:
             raise RuntimeError(
@@ -139,6 +137,11 @@ class DiscreteSACLoss(EntropyRegularisedLoss):
         error = (value.detach() - target).abs().amax(0)
         loss = distance_loss(value, target.expand_as(value), loss_function=self.loss_function)
         return self._reduce(loss.sum(0), tensordict), {"td_error": error, "target": target}
+
+    def _stored_values(self, tensordict: TensorDictBase) -> Tensor:
+        values = self._critic.online(tensordict)  # [N, *B, n]
+        action = tensordict.get(self.tensor_keys.action)
+        return chosen(values, action.expand(values.shape[0], *action.shape), self.action_space)
 
     def _actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
         """Equation (12); reaches the actor alone. Metadata: ``log_prob``, ``alpha``."""
@@ -173,7 +176,9 @@ class DiscreteSACLoss(EntropyRegularisedLoss):
         """log pi of every action, ``[*B, n]``."""
         actor = self.actor_network
         if isinstance(actor, CategoricalActor):
-            return actor.head([tensordict.get(key) for key in actor.in_keys]).log_probs
+            return actor.head_of(
+                actor.output([tensordict.get(key) for key in actor.in_keys])
+            ).log_probs
         with self.actor_network_params.to_module(actor, preserve_module_state=False):
             return actor.get_dist(tensordict.copy()).logits
 

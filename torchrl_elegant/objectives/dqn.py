@@ -108,9 +108,7 @@ class DQNLoss(BootstrappedLoss):
 
     def critic_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
         """All that there is to train; writes the priority into ``tensordict``."""
-        values = self._critic.online(tensordict)  # [N, *B, n]
-        action = tensordict.get(self.tensor_keys.action)
-        value = chosen(values, action.expand(values.shape[0], *action.shape), self.action_space)
+        value = self._stored_values(tensordict)  # [N, *B]
         target = self._target_value(tensordict)  # [*B]
         if target.shape != value.shape[1:]:
             raise RuntimeError(
@@ -121,6 +119,11 @@ class DQNLoss(BootstrappedLoss):
         tensordict.set(self.tensor_keys.priority, error.unsqueeze(-1), inplace=True)
         loss = distance_loss(value, target.expand_as(value), loss_function=self.loss_function)
         return {"loss": self._reduce(loss.sum(0), tensordict)}
+
+    def _stored_values(self, tensordict: TensorDictBase) -> Tensor:
+        values = self._critic.online(tensordict)  # [N, *B, n]
+        action = tensordict.get(self.tensor_keys.action)
+        return chosen(values, action.expand(values.shape[0], *action.shape), self.action_space)
 
     def _next_value(self, after: TensorDictBase) -> Tensor:
         critic = self._critic

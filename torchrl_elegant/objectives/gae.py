@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from tensordict import TensorDictBase
-from tensordict.nn import dispatch
 from torchrl.objectives import value as torchrl_value
 
 from torchrl_elegant.functional import gae
-from torchrl_elegant.modules import StateValue
+from torchrl_elegant.objectives.whole_rollouts import WholeRollouts
 
 
-class GAE(torchrl_value.GAE):
+class GAE(WholeRollouts, torchrl_value.GAE):
     """TorchRL's ``GAE``, with the same arguments, keys and results, for less.
 
     With a ``StateValue`` network it evaluates a rollout and its next observations in one call, and
@@ -32,52 +28,25 @@ class GAE(torchrl_value.GAE):
     torch.Size([2, 5, 1])
     """
 
-    @dispatch
-    def forward(self, tensordict: TensorDictBase, **kwargs: Any) -> TensorDictBase:
-        if kwargs.get("params") is not None or not self._is_direct(tensordict):
-            return super().forward(tensordict, **kwargs)
-        with torch.no_grad():
-            return self._estimate(
-                tensordict, self._get_time_dim(kwargs.get("time_dim"), tensordict)
-            )
-
     def _is_direct(self, tensordict: TensorDictBase) -> bool:
-        unusual = (
-            self.shifted
-            # TorchRL holds the network out of the graph: there is one only if the rollout has it.
-            or (self.differentiable and tensordict.requires_grad)
-            or self.auto_reset_env
-            or self.skip_existing
-            or self.value_chunk_size is not None
-            or self.num_chunks is not None
-            or self.group_key is not None
-        )
-        return isinstance(self.value_network, StateValue) and not unusual
+        return not self.auto_reset_env and super()._is_direct(tensordict)
 
     def _estimate(self, tensordict: TensorDictBase, dim: int) -> TensorDictBase:
-        keys, network = self.tensor_keys, self.value_network
-        after = tensordict.get("next")
-        pairs = [torch.stack([tensordict.get(key), after.get(key)]) for key in network.in_keys]
-        value, next_value = network.values(pairs)  # [*B, T, 1] each
+        keys, after = self.tensor_keys, tensordict.get("next")
+        value, next_value = self._values(tensordict)
         reward, done = after.get(keys.reward), after.get(keys.done)
-        gamma = self.gamma.to(reward.device)
-        steps = tensordict.get(keys.steps_to_next_obs, None)
-        if steps is not None:
-            gamma = gamma ** steps.view_as(reward)
         advantage = gae(
             reward,
             value,
             next_value,
             after.get(keys.terminated, done),
             done,
-            gamma=gamma,
+            gamma=self._discount(tensordict, reward),
             lmbda=self.lmbda.to(reward.device),
             dim=dim,
         )
         target = advantage + value
-        if self.average_gae:
+        if self.average_gae and advantage.numel() > 1:
             advantage = self._normalize_advantage(advantage)
-        tensordict.set(keys.value, value)
-        after.set(keys.value, next_value)
         tensordict.set(keys.advantage, advantage)
         return tensordict.set(keys.value_target, target)

@@ -8,26 +8,40 @@ from tensordict import NestedKey, TensorDictBase
 
 
 def are_plain(
-    tensordict: TensorDictBase, *, log_prob: NestedKey, columns: Iterable[NestedKey]
+    tensordict: TensorDictBase, *, constant: NestedKey, columns: Iterable[NestedKey]
 ) -> bool:
     """Whether nothing is missing, would broadcast, or would take a share of the gradient.
 
-    That is a stored log-probability ``[*B]`` and columns ``[*B, 1]``.
+    That is an entry without gradient, and columns ``[*B, 1]``.
 
     >>> import torch
     >>> from tensordict import TensorDict
-    >>> rows = TensorDict({"log_prob": torch.zeros(3), "advantage": torch.zeros(3, 1)}, [3])
-    >>> are_plain(rows, log_prob="log_prob", columns=["advantage"])
+    >>> rows = TensorDict({"action": torch.zeros(3, 2), "advantage": torch.zeros(3, 1)}, [3])
+    >>> are_plain(rows, constant="action", columns=["advantage"])
     True
     """
-    shape, drawn = tensordict.batch_size, tensordict.get(log_prob, None)
+    given, shape = tensordict.get(constant, None), (*tensordict.batch_size, 1)
+    if given is None or given.requires_grad:
+        return False
+    found = [tensordict.get(key, None) for key in columns]
+    return all(x is not None and x.shape == shape for x in found)
+
+
+def is_plain_log_prob(tensordict: TensorDictBase, key: NestedKey) -> bool:
+    """Whether a stored log-probability is there, ``[*B]``, and without gradient.
+
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> is_plain_log_prob(TensorDict({"log_prob": torch.zeros(3)}, [3]), "log_prob")
+    True
+    """
+    shape, drawn = tensordict.batch_size, tensordict.get(key, None)
     if drawn is None or drawn.requires_grad:
         return False
     if drawn.shape == (*shape, 1) and shape:
         raise ValueError(
-            f"`{log_prob}` must have the shape of the batch, {tuple(shape)}, got "
+            f"`{key}` must have the shape of the batch, {tuple(shape)}, got "
             f"`{tuple(drawn.shape)}`, which would pair every row with every other; squeeze its "
             "last dimension"
         )
-    found = [tensordict.get(key, None) for key in columns]
-    return drawn.shape == shape and all(x is not None and x.shape == (*shape, 1) for x in found)
+    return drawn.shape == shape

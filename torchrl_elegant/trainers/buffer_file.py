@@ -162,6 +162,12 @@ def _load_sampler(sampler: Any, state: dict[str, Any], length: int) -> None:
     if not isinstance(sampler, PrioritizedSampler):
         sampler.load_state_dict(state)
         return
+    if "_alpha" not in state:
+        # The rows of a run that drew them evenly have equal chances at first.
+        if length:
+            sampler.update_priority(torch.arange(length), sampler.default_priority)
+        return
+    alpha = sampler.alpha
     priorities = state.pop("_priorities", None)
     trees = {"_sum_tree": sampler._sum_tree, "_min_tree": sampler._min_tree}
     sampler.load_state_dict({**state, **trees})
@@ -169,3 +175,4 @@ def _load_sampler(sampler: Any, state: dict[str, Any], length: int) -> None:
         index = torch.arange(length)
         sampler._sum_tree[index] = priorities
         sampler._min_tree[index] = priorities
+    sampler.alpha = alpha  # which is configured, and not what a run has come to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tensordict.nn import TensorDictModuleBase
 
@@ -11,7 +12,9 @@ from torchrl_elegant.modules import (
     DeterministicActor,
     EpsilonGreedyActor,
     GaussianActor,
+    MultiCategoricalActor,
     NoisyActor,
+    NormalisedActor,
     SquashedGaussianActor,
 )
 
@@ -21,6 +24,9 @@ BUILDERS: dict[str, Callable[..., TensorDictModuleBase]] = {
     "DeterministicActor": DeterministicActor,
     "EpsilonGreedyActor": EpsilonGreedyActor.from_spec,
     "GaussianActor": GaussianActor,
+    "MultiCategoricalActor": MultiCategoricalActor,
     "NoisyActor": NoisyActor.from_spec,
     "SquashedGaussianActor": SquashedGaussianActor,
 }
+# It names another one.
+BUILDERS["NormalisedActor"] = partial(NormalisedActor.from_spec, BUILDERS)

@@ -68,6 +68,14 @@ class Ranks:
             value /= self.count
         return value
 
+    def gather(self, value: Tensor) -> list[Tensor]:
+        """The tensors of all ranks, in their order, on the CPU."""
+        if self.count == 1:
+            return [value]
+        parts = [torch.empty_like(value, device=self.device) for _ in range(self.count)]
+        dist.all_gather(parts, value.to(self.device))
+        return [part.cpu() for part in parts]
+
     def share(self, module: nn.Module) -> None:
         """Give every rank the first rank's parameters and buffers."""
         if self.count > 1:

@@ -8,7 +8,7 @@ from functools import partial
 
 from torchrl.data import ReplayBuffer
 
-from torchrl_elegant.algorithms import AlgorithmConfig, OffPolicyConfig, OnPolicyConfig
+from torchrl_elegant.algorithms import AlgorithmConfig, OffPolicyConfig, OnPolicyConfig, Ramp
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.distributed import Ranks
@@ -28,7 +28,7 @@ def make_store(config: AlgorithmConfig, ranks: Ranks) -> ReplayBuffer | None:
     """The replay buffer, for algorithms that have one."""
     if not isinstance(config, OffPolicyConfig):
         return None
-    return make_buffer(size=config.buffer_size, device=ranks.device)
+    return make_buffer(size=config.buffer_size, device=ranks.device, priority=config.priority())
 
 
 def make_loop(
@@ -50,8 +50,16 @@ def make_loop(
         return rollouts, loop
     assert isinstance(config, OffPolicyConfig)
     assert buffer is not None
+    if config.priority() is not None:
+        learner.ramps += (_full_correction(config, buffer),)
     source = build_source(run, config, make, learner, buffer, counters, ranks)
     return source, partial(train_off_policy, source, buffer, learner, batch_size=batch_size)
+
+
+def _full_correction(config: OffPolicyConfig, buffer: ReplayBuffer) -> Ramp:
+    """The importance weights undo all of the priorities' bias by the end of a run."""
+    apply = partial(setattr, buffer.sampler, "beta")
+    return Ramp(start=config.priority_beta, end=1.0, apply=apply)
 
 
 def _rollouts(

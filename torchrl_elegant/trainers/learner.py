@@ -13,6 +13,8 @@ from torch import Tensor
 from torchrl_elegant.algorithms import Parts
 from torchrl_elegant.algorithms.clipping import clip_gradients
 from torchrl_elegant.algorithms.optimiser import LeanAdam
+from torchrl_elegant.algorithms.preparation import check_stored, hand_back_priority
+from torchrl_elegant.data.moments import Gather, alone
 from torchrl_elegant.trainers.distributed import Ranks
 
 
@@ -56,23 +58,20 @@ class Learner:
         self.target_updater = parts.target_updater
         self.schedule = parts.schedule
         self.ramps = parts.ramps
+        self.prepare, self.return_fit = parts.prepare, parts.return_fit
         self.max_grad_norm = max_grad_norm
         if isinstance(self.optimizer, LeanAdam):
             # It clips while it steps.
             self.optimizer.max_grad_norm, self.max_grad_norm = max_grad_norm, None
         self.ranks = ranks
+        self._gather: Gather = alone if ranks is None else ranks.gather
         self.updates = 0
         self._params = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.at(0.0)
 
     def update(self, batch: TensorDictBase, call: LossCall | None = None) -> dict[str, Tensor]:
         """Learn from one batch; ``call`` stands in for the loss where a trainer wraps it."""
-        terms = self._terms(batch, call or self._call)
-        losses = [value for name, value in terms.items() if name.startswith("loss")]
-        total = sum(losses[1:], start=losses[0])
-        if total.device.type == "cpu" and not math.isfinite(total.item()):
-            self.raise_if_diverged(terms)
-        total.backward()
+        terms = self._differentiate(batch, call)
         if self.ranks is not None:
             self._average_over(self.ranks, terms)
         if self.max_grad_norm is not None:
@@ -94,18 +93,26 @@ class Learner:
     def metric_names(self) -> list[str]:
         """Names of all that updates report."""
         loss = self.loss
+        more = [] if self.return_fit is None else [self.return_fit.name]
         # Out keys of a loss made of terms may be more than what an update reports.
-        return [str(n) for n in (loss.terms if hasattr(loss, "critic_terms") else loss.out_keys)]
+        names = loss.terms if hasattr(loss, "critic_terms") else loss.out_keys
+        return [*map(str, names), *more]
 
     @property
     def observes(self) -> bool:
-        """Whether the loss keeps statistics of newly collected data."""
-        return hasattr(self.loss, "observe")
+        """Whether anything here keeps statistics of newly collected data."""
+        return hasattr(self.loss, "observe") or (self.prepare is not None and self.prepare.observes)
 
-    def observe(self, batch: TensorDictBase) -> None:
-        """Show newly collected data to a loss that ``observes``; others take no notice."""
-        if self.observes:
-            self.loss.observe(batch.to(next(self.policy.parameters()).device))
+    def observe(self, batch: TensorDictBase, *, stream: int = 0) -> None:
+        """Show newly collected data ``[*envs, time]``, of one of several groups of environments
+        that step on their own, to whatever ``observes``."""
+        if not batch.numel():
+            return
+        if self.prepare is not None:
+            self.prepare.observe(batch, stream=stream, gather=self._gather)
+        if hasattr(self.loss, "observe"):
+            device = next(self.policy.parameters()).device
+            self.loss.observe(self._prepared(batch.to(device)))
 
     def raise_if_diverged(self, terms: Mapping[str, Tensor]) -> None:
         """Name the first term that is not finite; on a GPU call it where waiting is cheap."""
@@ -134,15 +141,23 @@ class Learner:
             "target_updater": self.target_updater and self.target_updater.state_dict(),
             "schedule": self.schedule.state_dict(),
             "updates": self.updates,
+            "prepare": self.prepare and self.prepare.state_dict(),
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        # Runs of before there was anything to prepare have stored nothing of it.
+        check_stored(self.prepare, state_dict.get("prepare"))
         self.loss.load_state_dict(state_dict["loss"])
         self.optimizer.load_state_dict(state_dict["optimizer"])
         if self.target_updater is not None:
             self.target_updater.load_state_dict(state_dict["target_updater"])
         self.schedule.load_state_dict(state_dict["schedule"])
         self.updates = state_dict["updates"]
+        if self.prepare is not None and state_dict.get("prepare") is not None:
+            self.prepare.load_state_dict(state_dict["prepare"])
+
+    def _prepared(self, batch: TensorDictBase) -> TensorDictBase:
+        return batch if self.prepare is None else self.prepare(batch)
 
     def _average_over(self, ranks: Ranks, terms: dict[str, Tensor]) -> None:
         ranks.average_gradients(self._params)
@@ -150,10 +165,28 @@ class Learner:
             # The actor schedule reads it, and must decide the same on every rank.
             terms["critic_error"] = ranks.average_(terms["critic_error"].detach().clone())
 
+    def _differentiate(self, batch: TensorDictBase, call: LossCall | None) -> dict[str, Tensor]:
+        """The terms of the loss, whose gradients are then in the parameters."""
+        prepared = self._prepared(batch)
+        terms = self._terms(prepared, call or self._call)
+        self._total(terms).backward()
+        if prepared is not batch:
+            hand_back_priority(prepared, batch, self.loss)
+        return terms
+
+    def _total(self, terms: Mapping[str, Tensor]) -> Tensor:
+        losses = [value for name, value in terms.items() if name.startswith("loss")]
+        total = sum(losses[1:], start=losses[0])
+        if total.device.type == "cpu" and not math.isfinite(total.item()):
+            self.raise_if_diverged(terms)
+        return total
+
     def _terms(self, batch: TensorDictBase, call: LossCall) -> dict[str, Tensor]:
         if not hasattr(self.loss, "critic_terms"):
             return dict(call(batch).items())
         terms = dict(call(batch, "critic_terms"))
+        if self.return_fit is not None:
+            terms[self.return_fit.name] = self.return_fit(batch)
         if hasattr(self.loss, "actor_terms") and self.schedule.due():
             terms.update(call(batch, "actor_terms"))
         return terms

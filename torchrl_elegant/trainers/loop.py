@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tensordict import TensorDictBase
-from torchrl.data import ReplayBuffer
+from torchrl.data import PrioritizedSampler, ReplayBuffer
 
 from torchrl_elegant.trainers.follower import Follower
 from torchrl_elegant.trainers.learner import Learner
@@ -40,6 +40,9 @@ def train_off_policy(
 def draw(buffer: ReplayBuffer, batch_size: int, count: int) -> Iterator[TensorDictBase]:
     """``count`` batches, whose rows are drawn in one go, or in several where rows are large.
 
+    By priority each batch is drawn by itself, after the priorities that the last one was left with
+    are filed.
+
     >>> import torch
     >>> from tensordict import TensorDict
     >>> from torchrl_elegant.data import make_buffer
@@ -48,7 +51,12 @@ def draw(buffer: ReplayBuffer, batch_size: int, count: int) -> Iterator[TensorDi
     >>> [batch.shape[0] for batch in draw(buffer, 4, 3)]
     [4, 4, 4]
     """
-    if count == 1:
+    if isinstance(buffer.sampler, PrioritizedSampler):
+        for _ in range(count):
+            batch = buffer.sample(batch_size)
+            yield batch
+            buffer.update_tensordict_priority(batch)
+    elif count == 1:
         yield buffer.sample(batch_size)
     elif count:
         most = max(1, _BYTES // (batch_size * buffer[:1].bytes()))

@@ -27,6 +27,9 @@ def train_on_policy(
                 with clock.during("learn"):
                     metrics = learner.update(batch)  # loss -> optimiser
                 monitor.note(metrics)
+            with clock.during("learn"):
+                if learner.is_far(rows):
+                    break
         with clock.during("learn"):
             monitor.note(learner.report(rows))
         source.push(epochs)  # policy weights

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDict
 from tensordict.nn import TensorDictModuleBase
-from torch.nn.functional import one_hot
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.trainers.atomic import write_file
 from torchrl_elegant.trainers.builders import BUILDERS
+from torchrl_elegant.trainers.observed import Observed
+from torchrl_elegant.trainers.plain_actions import PlainActions
 from torchrl_elegant.trainers.values import UsageError, nearest
 
 __all__ = ["BUILDERS", "Policy", "PolicyFileError", "load_policy", "save_policy"]
@@ -45,7 +44,9 @@ def save_policy(
             `action_high` (the environment's own bounds, to which the actor's -1 to 1 is
             stretched; None where the actor acts in the environment's units) and
             `discrete_actions` (`"one_hot"`, `"categorical"` or None), to whose choices it adds
-            `action_start`; the training loop adds `env`, `frames` and `return_mean`.
+            `action_start`; `action_sizes` are those of several choices at once; the training loop
+            adds `env`, `frames`, `return_mean`, and `pixels`, with which
+            `Pixels(**pixels).wrap(env)` shows what the policy was trained on.
         builder: the name in `BUILDERS` that makes such an actor; None: its class's name.
 
     >>> import tempfile
@@ -100,20 +101,14 @@ class Policy:
     """
 
     def __init__(self, actor: TensorDictModuleBase, metadata: Mapping[str, Any]) -> None:
-        low, high = metadata.get("action_low"), metadata.get("action_high")
-        if (low is None) != (high is None):
-            raise UsageError(f"`action_low`, `action_high` must come together, got {low}, {high}")
-        self._form, self._start = metadata.get("discrete_actions"), metadata.get("action_start", 0)
-        if self._form not in (None, "one_hot", "categorical"):
-            raise UsageError(f"`discrete_actions` must be one_hot, categorical, got {self._form!r}")
         self.actor = actor
         self.metadata = dict(metadata)
         self._action_key = "action" if "action" in actor.out_keys else actor.out_keys[0]
-        self._low, self._high = (None if x is None else np.asarray(x) for x in (low, high))
+        self._in_own_units = PlainActions(metadata)
         spec: Callable[[], dict[str, Any]] = getattr(actor, "spec_dict", dict)
         shapes = spec().get("observation", {})
-        self._sizes = {key: math.prod(shape) for key, shape in shapes.items()}
-        self._device = next((p.device for p in actor.parameters()), torch.device("cpu"))
+        device = next((p.device for p in actor.parameters()), torch.device("cpu"))
+        self._observed = Observed(actor.in_keys, shapes, device)
 
     @classmethod
     def load(cls, path: str | Path, device: torch.device | str = "cpu") -> Policy:
@@ -122,33 +117,10 @@ class Policy:
         return cls(_build(page, device), page["metadata"])
 
     def __call__(self, observation: Any) -> np.ndarray:
-        data = TensorDict(self._inputs(observation), batch_size=[])
+        data = self._observed(observation)
         with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
             action = self.actor(data).get(self._action_key).cpu().numpy()
-        if self._form is not None:
-            return (action.argmax(-1) if self._form == "one_hot" else action) + self._start
-        if self._low is None:
-            return action
-        # Exact at both ends, unlike centre + scale, so that rounding never leaves the bounds.
-        part = (np.clip(action, -1.0, 1.0) + 1) / 2
-        return (self._low * (1 - part) + self._high * part).astype(self._low.dtype)
-
-    def _inputs(self, observation: Any) -> dict[str, Any]:
-        if isinstance(observation, Mapping):
-            return {
-                key: self._inputs(value) if isinstance(value, Mapping) else self._tensor(key, value)
-                for key, value in observation.items()
-            }
-        (key,) = self.actor.in_keys
-        return {key: self._tensor(key, observation)}
-
-    def _tensor(self, key: Any, value: Any) -> torch.Tensor:
-        tensor = torch.as_tensor(np.asarray(value), device=self._device)
-        size = self._sizes.get(key, 1)
-        if tensor.ndim == 0:
-            # Environments hand on a single number as a vector, a choice among many as one-hot.
-            tensor = one_hot(tensor, size) if size > 1 else tensor.reshape(1)
-        return tensor.float() if tensor.is_floating_point() or size > 1 else tensor
+        return self._in_own_units(action)
 
 
 def _read(path: str | Path) -> dict[str, Any]:

@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
+from torch.nn import Parameter
 
 from torchrl_elegant.trainers.learner import Learner
 
 # Hyper-parameters that losses keep as buffers, and so write into every checkpoint.
-_DECIDED = ("_target_entropy", "target_entropy", "alpha_init", "min_log_alpha", "max_log_alpha")
+_DECIDED = frozenset(
+    {
+        *("_target_entropy", "target_entropy", "alpha_init", "min_log_alpha", "max_log_alpha"),
+        *("clip_epsilon", "clip_value", "critic_coeff", "entropy_coeff"),
+    }
+)
 _ESTIMATOR = "_value_estimator."
 
 
@@ -54,5 +60,10 @@ class Settings:
         return {
             name: value
             for name, value in state.items()
-            if name in _DECIDED or name in fixed or name.startswith(_ESTIMATOR)
+            if name in _DECIDED or name in fixed or _is_estimators(name, value)
         }
+
+
+def _is_estimators(name: str, value: Tensor) -> bool:
+    # V-trace holds the actor too, and that is learnt.
+    return name.startswith(_ESTIMATOR) and not isinstance(value, Parameter)

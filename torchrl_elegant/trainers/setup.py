@@ -10,12 +10,18 @@ from functools import partial
 from typing import Any
 
 import torch
-from torchrl.data import Categorical, MultiOneHot, OneHot, ReplayBuffer
+from torchrl.data import Categorical, MultiCategorical, MultiOneHot, OneHot, ReplayBuffer
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.algorithms import AlgorithmConfig, OffPolicyConfig, OnPolicyConfig
+from torchrl_elegant.algorithms import (
+    AlgorithmConfig,
+    OffPolicyConfig,
+    OnPolicyConfig,
+    that_take,
+)
 from torchrl_elegant.collectors import AsyncCollector, SyncCollector
 from torchrl_elegant.envs import GymnasiumEnv, make_env
+from torchrl_elegant.modules import ActionSpaceError
 from torchrl_elegant.trainers.behaviour import behaviour_copy
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.distributed import Ranks
@@ -57,7 +63,8 @@ def build_learner(
     with their_mistake(run):
         env = make(1, seed=0, device=ranks.device)
     try:
-        parts = config.build(env)
+        with _told_what_fits():
+            parts = config.assemble(env)
         _check_storable(parts.policy)
         kind = RolloutLearner if isinstance(config, OnPolicyConfig) else Learner
         learner = kind(
@@ -65,13 +72,25 @@ def build_learner(
         )
         about = {name: getattr(env, name, None) for name in ("action_low", "action_high")}
         about["discrete_actions"] = _discrete_form(env)
-        about["action_start"] = env.simulators.codec.start if isinstance(env, GymnasiumEnv) else 0
+        if isinstance(env, GymnasiumEnv):
+            codec = env.simulators.codec
+            about |= {"action_start": codec.start, "action_sizes": codec.sizes}
     finally:
         env.close()
     ranks.share(learner.loss)
     pixels = run.picture_options()
     about["pixels"] = None if pixels is None else asdict(pixels)
     return learner, {"env": run.env, "algorithm": config.name, **about}
+
+
+@contextmanager
+def _told_what_fits() -> Iterator[None]:
+    """An algorithm that cannot take an environment's actions names those that can."""
+    try:
+        yield
+    except ActionSpaceError as error:
+        fitting = ", ".join(that_take(error.kind)) or "none that is registered"
+        raise UsageError(f"{error} (algorithms for {error.kind} actions: {fitting})") from error
 
 
 def _check_storable(policy: Any) -> None:
@@ -122,6 +141,7 @@ def build_source(
         free_frames=free_frames(config, counters),
         frames=counters.frames,
         ranks=ranks.count,
+        fold=config.fold and config.fold(),
     )
 
 
@@ -165,10 +185,16 @@ def _workers(
         keys=list(learner.loss.in_keys),
         seed=seed_of(run, TRAIN),
         frames_done=counters.frames,
+        # Workers get on to where the first row is known.
+        slack_batches=1 + -(-config.span * run.num_envs // (run.frames_per_batch or run.num_envs)),
+        fold=config.fold,
+        # Statistics take in every row, once.
+        rows_kept=None if learner.prepare and learner.prepare.observes else 1024,
     )
 
 
 def _discrete_form(env: EnvBase) -> str | None:
-    forms = {OneHot: "one_hot", MultiOneHot: "one_hot", Categorical: "categorical"}
+    forms = {OneHot: "one_hot", MultiOneHot: "one_hot"}
+    forms |= {Categorical: "categorical", MultiCategorical: "categorical"}
     specs = env.full_action_spec_unbatched.values(True, True)
     return next((forms[type(spec)] for spec in specs if type(spec) in forms), None)

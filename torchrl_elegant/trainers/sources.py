@@ -7,11 +7,11 @@ that have arrived in the replay buffer; it ends when all frames are collected an
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-from tensordict import NestedKey
+from tensordict import NestedKey, TensorDictBase
 from torchrl.data import ReplayBuffer
 
 from torchrl_elegant.collectors import AsyncCollector, SyncCollector
@@ -62,6 +62,8 @@ class SyncSource(Collecting):
             that were resumed.
         frames: frames collected before this run was resumed.
         ranks: processes that collect as many frames as this one at the same time.
+        fold: turns batches ``[*envs, time]`` into the rows that are stored; by default these are
+            their rows.
     """
 
     def __init__(
@@ -76,29 +78,43 @@ class SyncSource(Collecting):
         free_frames: float,
         frames: int = 0,
         ranks: int = 1,
+        fold: Callable[[TensorDictBase], TensorDictBase] | None = None,
     ) -> None:
         super().__init__(collector, learner, total_frames=total_frames, frames=frames, ranks=ranks)
-        self._buffer, self._keys = buffer, list(keys)
+        self._buffer, self._keys, self._fold = buffer, list(keys), fold
         self._updates_per_frame, self._free_frames = updates_per_frame, free_frames
 
     def __iter__(self) -> Iterator[int]:
         for batch in self._collector:
             # Of the last batch no more than the total leaves to each rank.
             left = -(-(self._total - self.frames) // self._ranks)
-            if batch.numel() > left:
-                batch = batch.reshape(-1)[:left]
-            self._buffer.extend(batch.select(*self._keys).reshape(-1))
+            self._store(batch, left)
             if self._learner.observes:
-                self._learner.observe(batch.reshape(-1))
-            self._count(batch)
+                self._learner.observe(self._steps(batch, left))
+            self._count(batch if batch.numel() <= left else batch.reshape(-1)[:left])
             # 0.1 * 30 and its like fall short of the whole number by one rounding error.
-            due = max(0, math.floor(self.debt() + 1e-6))
+            due = max(0, math.floor(self.debt() + 1e-6)) if len(self._buffer) else 0
             while due > _CHUNK:
                 yield _CHUNK
                 due -= _CHUNK
             yield due
             if self.frames >= self._total:
                 return
+
+    def _store(self, batch: TensorDictBase, most: int) -> None:
+        if self._fold is None:
+            rows = batch.select(*self._keys).reshape(-1)[:most]
+        else:
+            rows = self._fold(self._steps(batch, most).select(*self._keys))
+        if len(rows):
+            self._buffer.extend(rows)
+
+    @staticmethod
+    def _steps(batch: TensorDictBase, most: int) -> TensorDictBase:
+        """The first steps of all environments, as many as ``most`` frames allow."""
+        if batch.numel() <= most:
+            return batch
+        return batch[..., : most * batch.shape[-1] // batch.numel()]
 
     def debt(self) -> float:
         owed = self._updates_per_frame * (self.frames - self._free_frames)
@@ -145,9 +161,7 @@ class AsyncSource:
                 collector.wait_for(arrived + 1, timeout=0.5)
                 yield 0
                 continue
-            rows = collector.newest() if self._learner.observes else None
-            if rows is not None:
-                self._learner.observe(rows)
+            self._observe()
             yield min(due, _CHUNK, self._interval - self._since_push)
 
     def push(self, updates: int) -> None:
@@ -165,8 +179,17 @@ class AsyncSource:
     def episodes(self) -> list[tuple[float, int]]:
         return self._collector.episodes()
 
-    def pause(self) -> AbstractContextManager:
-        return self._collector.pause()
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        with self._collector.pause():
+            # What is stored of the learner has seen all rows that are stored.
+            self._observe()
+            yield
 
     def shutdown(self) -> None:
         self._collector.shutdown()
+
+    def _observe(self) -> None:
+        if self._learner.observes:
+            for worker, batch in self._collector.arrivals():
+                self._learner.observe(batch, stream=worker)

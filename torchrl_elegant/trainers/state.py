@@ -11,6 +11,7 @@ from torchrl._utils import logger as torchrl_logger
 from torchrl.data import ReplayBuffer
 
 from torchrl_elegant.algorithms import AlgorithmConfig, OffPolicyConfig
+from torchrl_elegant.data.multi_step import AHEAD, STEPS
 from torchrl_elegant.trainers.checkpoint import Checkpoints
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.config_file import to_yaml
@@ -130,6 +131,8 @@ def _load(
             "cannot change their sizes when a run goes on"
         ) from error
     settings.restore()
+    if isinstance(config, OffPolicyConfig) and buffer is not None and len(buffer):
+        _check_rows(config, buffer)
     frames = state.progress.frames
     if frames >= run.total_frames:
         raise UsageError(
@@ -144,3 +147,18 @@ def _load(
     if isinstance(config, OffPolicyConfig) and buffer is not None and not len(buffer):
         state.counters.refill = min(frames, max(config.warmup, _REFILL_BATCHES * config.batch_size))
     torchrl_logger.info("going on from frame %d (%s)", frames, path.name)
+
+
+def _check_rows(config: OffPolicyConfig, buffer: ReplayBuffer) -> None:
+    stored = buffer[:1].keys()
+    # The fit first: it makes longer rows too.
+    for name, key, wanted in (
+        ("return_fit", AHEAD, config.return_fit > 0),
+        ("n_steps", STEPS, config.span > 1),
+    ):
+        if (key in stored) != wanted:
+            form = "have" if key in stored else "have no"
+            raise UsageError(
+                f"`{name}` must suit the stored rows, which {form} entry {key!r}, got "
+                f"{getattr(config, name)}; start a new run instead"
+            )
