@@ -11,14 +11,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchrl_elegant.algorithms import ModSACConfig, SACConfig
+    from torchrl_elegant.algorithms import A2CConfig, ModSACConfig, PPOConfig, SACConfig
     from torchrl_elegant.envs import make_env
     from torchrl_elegant.trainers import Policy, RunConfig, load_policy, resume, train
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "A2CConfig",
     "ModSACConfig",
+    "PPOConfig",
     "Policy",
     "RunConfig",
     "SACConfig",
@@ -30,7 +32,9 @@ __all__ = [
 
 # Looked up on first use: whoever wants one loss need not wait for the trainers' imports.
 _HOMES = {
+    "A2CConfig": "algorithms",
     "ModSACConfig": "algorithms",
+    "PPOConfig": "algorithms",
     "SACConfig": "algorithms",
     "make_env": "envs",
     "Policy": "trainers",

@@ -45,15 +45,19 @@ class RunConfig:
         default_factory=dict,
         metadata={"help": "arguments of the environment, as env_kwargs.gravity=9.8"},
     )
-    collector: Literal["sync", "async"] = option(
-        "sync", "sync: collect, then learn; async: workers collect while the learner learns"
+    collector: Literal["sync", "parallel", "async"] = option(
+        "sync",
+        "sync: collect, then learn; parallel: the same in worker processes, for on-policy "
+        "algorithms; async: workers collect while the learner learns",
     )
-    num_workers: int = option(2, "collecting processes when collector=async")
+    num_workers: int = option(2, "collecting processes unless collector=sync")
     frames_per_batch: int | None = option(
         None,
         "frames between two rounds of updates; none: as the algorithm needs",
     )
-    push_interval: int = option(10, "updates between two weight pushes when collector=async")
+    push_interval: int = option(
+        10, "updates between two weight pushes of collector=async, off-policy"
+    )
     eval_interval: int | None = option(
         None, f"frames between two evaluations; none: total_frames / {_EVALUATIONS}"
     )
@@ -74,9 +78,12 @@ class RunConfig:
         check_choices(self)
         self._check_names()
         self._check_counts()
+        if self.collector != "async":
+            check_unused(
+                self, "push_interval", mode=f"collector={self.collector}", other="collector=async"
+            )
         if self.collector == "sync":
-            unused = ("num_workers", "push_interval")
-            check_unused(self, *unused, mode="collector=sync", other="collector=async")
+            check_unused(self, "num_workers", mode="collector=sync", other="collector=async")
         self._fill_in()
         self._check_batches()
         # A copy, so that the caller's mapping cannot change a frozen configuration.

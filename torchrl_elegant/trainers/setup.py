@@ -13,7 +13,7 @@ from torchrl.data import Categorical, MultiCategorical, MultiOneHot, OneHot, Rep
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms import AlgorithmConfig, OffPolicyConfig, OnPolicyConfig
-from torchrl_elegant.collectors import AsyncCollector, SyncCollector
+from torchrl_elegant.collectors import AsyncCollector, ParallelCollector, SyncCollector
 from torchrl_elegant.envs import GymnasiumEnv, make_env
 from torchrl_elegant.trainers.behaviour import behaviour_copy
 from torchrl_elegant.trainers.config import RunConfig
@@ -137,6 +137,24 @@ def build_collector(
         auto_register_policy_transforms=False,
         track_traj_ids=False,
         frames_done=counters.frames // ranks.count,
+    )
+
+
+def build_rollout_workers(
+    run: RunConfig, make: EnvFactory, learner: Learner, counters: Counters
+) -> ParallelCollector:
+    """Workers that make a rollout together, one ahead of the learner if asynchronous."""
+    assert run.frames_per_batch is not None
+    return ParallelCollector(
+        partial(make, run.num_envs, backend=run.env_backend),
+        learner.policy,
+        num_workers=run.num_workers,
+        frames_per_batch=run.frames_per_batch,
+        total_frames=run.total_frames,
+        seed=seed_of(run, TRAIN),
+        frames_done=counters.frames,
+        ahead=run.collector == "async",
+        auto_register_policy_transforms=False,
     )
 
 
