@@ -81,7 +81,7 @@ def write(
         f"# {title}",
         f"`{command}`",
         f"Trained with `{settings}`, everything else at its default; evaluated at the end over "
-        f"{episodes} episodes of the deterministic policy, for each of ours the same. The curves are "
+        f"{episodes} episodes of the deterministic policy, the same for all of ours. Curves are "
         f"means and standard deviations over seeds. {processor()}, "
         f"{os.cpu_count()} cores.",
         f"![curves]({name}.png)",

@@ -11,6 +11,7 @@ from tensordict.nn import TensorDictModule
 
 from torchrl_elegant.algorithms import ALGORITHMS, SACConfig, register
 from torchrl_elegant.data import make_buffer
+from torchrl_elegant.trainers.collection import build_source
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.learner import Learner
@@ -24,7 +25,6 @@ from torchrl_elegant.trainers.plan import (
 from torchrl_elegant.trainers.setup import (
     build_evaluator,
     build_learner,
-    build_source,
     env_factory,
     their_mistake,
 )

@@ -19,7 +19,7 @@ from torchrl.collectors import Collector
 from torchrl.data import ReplayBuffer
 from torchrl.objectives import LossModule
 
-from torchrl_elegant.algorithms import ALGORITHMS, OffPolicyConfig
+from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
 from torchrl_elegant.collectors import AsyncCollector, SyncCollector
 from torchrl_elegant.collectors.blueprint import _PASSED_ON
 from torchrl_elegant.objectives import (
@@ -71,7 +71,7 @@ class ElegantTrainer:
     """What ``trainer: elegant_<algorithm>`` is instantiated to: a run that waits for ``train``."""
 
     run: RunConfig
-    config: OffPolicyConfig
+    config: AlgorithmConfig
 
     def train(self) -> TrainResult:
         """Train; see ``torchrl_elegant.train``."""
