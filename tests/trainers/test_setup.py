@@ -161,7 +161,7 @@ def test_workers_count_random_frames_from_the_start_of_the_run(monkeypatch):
         def __init__(self, *args, **kwargs):
             given.update(kwargs)
 
-    module = importlib.import_module("torchrl_elegant.trainers.setup")
+    module = importlib.import_module("torchrl_elegant.trainers.collection")
     monkeypatch.setattr(module, "AsyncCollector", Workers)
     source_at(10, collector="async")
     assert (given["frames_done"], given["init_random_frames"]) == (10, SMALL.warmup)
