@@ -43,7 +43,15 @@ FRAMES = 2_400
 
 
 def config(name: str, lr: float = 2e-3) -> OffPolicyConfig:
-    small = {"num_cells": (32, 32), "batch_size": 64, "warmup": 400, "gamma": 0.8, "tau": 0.02}
+    small = {
+        "num_cells": (32, 32),
+        "batch_size": 64,
+        "warmup": 400,
+        "gamma": 0.8,
+        "tau": 0.02,
+        "n_steps": 1,
+        "updates_per_frame": 1.0,
+    }
     if name == "discrete_sac":
         rates = {"actor_lr": lr, "critic_lr": lr, "alpha_lr": lr}
         return ALGORITHMS[name](alpha=0.1, entropy_part=0.1, **rates, **small)
