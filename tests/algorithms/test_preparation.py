@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+from copy import deepcopy
+
 import pytest
 import torch
 from sac_cases import make_batch
 from tensordict import TensorDict
 
-from torchrl_elegant.algorithms import ModSACConfig, PPOConfig, SACConfig
+from torchrl_elegant.algorithms import DDPGConfig, ModSACConfig, PPOConfig, SACConfig
 from torchrl_elegant.algorithms.preparation import Preparation, check_stored, normalisable
 from torchrl_elegant.data import ReturnScale
 from torchrl_elegant.envs import make_env
@@ -134,6 +137,21 @@ def test_a_policy_is_shown_normalised_observations_on_both_paths():
         data = parts.policy(TensorDict({"observation": seen}, [5]))
     torch.testing.assert_close(data["action"], expected)
     assert torch.equal(data["observation"], seen)
+
+
+def test_noise_begins_anew_where_collectors_say_so_and_in_copies_too():
+    env = make_env("Pendulum-v1")
+    config = DDPGConfig(num_cells=(8,), noise="ou", normalize_observation=True)
+    policy = config.assemble(env).policy
+    copy = pickle.loads(pickle.dumps(deepcopy(policy)))
+    with torch.no_grad():
+        for each in (policy, copy):
+            each.act(torch.zeros(2, 3))
+    copy.restart(torch.tensor([True, False]))
+    ours, theirs = policy.actor.noise._state, copy.actor.noise._state
+    assert ours.all()
+    assert theirs[1].all()
+    assert not theirs[0].any()
 
 
 def learner(**options) -> Learner:

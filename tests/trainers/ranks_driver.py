@@ -15,6 +15,7 @@ from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.monitor import Monitor
 from torchrl_elegant.trainers.train import resume, train
 
+NORMALISED = {"normalize_observation": True, "normalize_value": True}
 POINT = "faults.fault_envs:point"
 
 
@@ -81,7 +82,7 @@ def run_here(folder: Path, **run) -> None:
         kept.update(frames=source.frames, rows=len(buffer), watches=isinstance(monitor, Monitor))
 
     train_module.build_learner, families.train_off_policy = keep_learner, keep_source
-    config = ModSACConfig(num_cells=(8,), batch_size=16, warmup=40)
+    config = ModSACConfig(num_cells=(8,), batch_size=16, warmup=40, **NORMALISED)
     settings = {
         "frames_per_batch": 4,
         "num_envs": 2,
@@ -120,7 +121,7 @@ def on_policy(folder: Path) -> None:
         kept["watches"] = isinstance(monitor, Monitor)
 
     families.train_on_policy = watch
-    config = PPOConfig(num_cells=(8,), batch_size=16, epochs=2)
+    config = PPOConfig(num_cells=(8,), batch_size=16, epochs=2, **NORMALISED)
     settings = {"num_envs": 2, "frames_per_batch": 40, "eval_episodes": 1, "eval_interval": 80}
     settings |= {"logger": "none", "progress": False, "folder": str(folder / "run")}
     train(config, POINT, total_frames=108, **settings)

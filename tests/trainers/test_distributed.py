@@ -89,8 +89,10 @@ def test_averaged_gradients_are_those_of_the_whole_batch(tmp_path):
 def test_two_ranks_train_one_policy_and_the_first_alone_writes(tmp_path):
     complete("train", tmp_path, *TWO)
     first, second = pages(tmp_path)
-    # Networks, targets, moments, temperature and ModSAC's schedule, to the last bit.
+    # Networks, targets, moments, temperature, ModSAC's schedule and the running scales of what
+    # both have seen, to the last bit.
     assert_same(trained(first), trained(second))
+    assert first["learner"]["prepare"]["returns"]["count"] == 200
     assert first["learner"]["schedule"]["critic_updates"] == 160
     assert first["frames"] == second["frames"] == 200
     assert first["rows"] == second["rows"] == 100
@@ -115,6 +117,7 @@ def test_two_ranks_learn_one_policy_from_rollouts_of_their_own(tmp_path):
     complete("on_policy", tmp_path, *TWO)
     first, second = pages(tmp_path)
     assert_same(first["learner"], second["learner"])
+    assert first["learner"]["prepare"]["observations"]["observation"]["count"] == 108
     # Of each rollout of 40 frames 20 a rank, in batches of 8; of the last 28 frames 14.
     assert first["rows"] == second["rows"] == [20, 20, 14]
     assert first["frames"] == second["frames"] == 108
