@@ -100,7 +100,13 @@ TUNED: dict[str, Mapping[str, Settings]] = {
     "ppo": _PPO,
     "redq": {
         **_SAC,
-        "Pendulum-v1": {**_SMALL, **_SAC_RATES, "total_frames": 4_000},
+        "Pendulum-v1": {
+            **_SMALL,
+            **_SAC_RATES,
+            "batch_size": 64,
+            "warmup": 500,
+            "total_frames": 4_000,
+        },
         **_each({"warmup": 5_000, "total_frames": 125_000}),
     },
     "sac": _SAC,
