@@ -15,7 +15,7 @@ TRAIN_EXTRAS := box2d,hydra,mujoco,tensorboard,video
 ARGS ?=
 
 # The speed studies that `make bench` runs.
-STUDIES ?= sac collection ppo
+STUDIES ?= sac redq off_policy collection ppo
 
 .PHONY: help train test lint bench bench-rllib clean
 

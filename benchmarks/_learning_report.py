@@ -22,6 +22,13 @@ def by_algorithm(results: Sequence[Result]) -> Iterable[tuple[str, list[Result]]
         yield name, list(group)
 
 
+def shown(name: str) -> str:
+    """The name of an algorithm as readers know it."""
+    module, _, own = name.rpartition(":")
+    paths = {"": "", "_sb3": ", Stable-Baselines3", "_plain": ", TorchRL's own path"}
+    return own.removesuffix("_plain") + paths[module]
+
+
 def curve(result: Result) -> list[dict[str, float]]:
     return read_metrics(Path(result["folder"]) / "metrics.csv")
 
@@ -34,7 +41,7 @@ def per_seed(results: Sequence[Result]) -> str:
     for result in results:
         final, last = result["evaluation"], curve(result)[-1]
         lines.append(
-            f"| {result['algorithm']} | {result['seed']} | {final['return_mean']:.1f} | "
+            f"| {shown(result['algorithm'])} | {result['seed']} | {final['return_mean']:.1f} | "
             f"{final['return_std']:.1f} | {last['frames']:.0f} | {last['updates']:.0f} | "
             f"{last['seconds'] / 60:.1f} |"
         )
@@ -51,7 +58,7 @@ def over_seeds(results: Sequence[Result]) -> str:
         spread = f"{statistics.stdev(returns):.1f}" if len(returns) > 1 else "-"
         frames = statistics.mean(curve(result)[-1]["frames"] for result in group)
         lines.append(
-            f"| {name} | {len(returns)} | {statistics.mean(returns):.1f} | {spread} | "
+            f"| {shown(name)} | {len(returns)} | {statistics.mean(returns):.1f} | {spread} | "
             f"{min(returns):.1f} | {max(returns):.1f} | {frames:.0f} |"
         )
     return "\n".join(lines)
@@ -74,7 +81,8 @@ def write(
         f"# {title}",
         f"`{command}`",
         f"Trained with `{settings}`, everything else at its default; evaluated at the end over "
-        f"the same {episodes} episodes of the deterministic policy. {processor()}, "
+        f"{episodes} episodes of the deterministic policy, the same for all of ours. Curves are "
+        f"means and standard deviations over seeds. {processor()}, "
         f"{os.cpu_count()} cores.",
         f"![curves]({name}.png)",
         "## Over seeds",
@@ -97,7 +105,7 @@ def draw(results: Sequence[Result], path: Path, *, title: str) -> None:
     for name, group in by_algorithm(results):
         grid, returns = aligned([curve(result) for result in group])
         mean, spread = returns.mean(0), returns.std(0)
-        (line,) = axis.plot(grid, mean, label=f"{name}, mean and std of {len(group)} seeds")
+        (line,) = axis.plot(grid, mean, label=f"{shown(name)}; {len(group)} seeds")
         axis.fill_between(grid, mean - spread, mean + spread, color=line.get_color(), alpha=0.2)
         for row in returns:
             axis.plot(grid, row, color=line.get_color(), linewidth=0.5, alpha=0.5)

@@ -1,6 +1,6 @@
 """How well it learns: a study over seeds, each seed a run of ``scripts/train_sac.py`` of its own.
 
-    python benchmarks/learning.py task=pendulum algorithm=sac,modsac seeds=5 processes=2
+    python benchmarks/learning.py task=pendulum algorithm=sac,modsac,_sb3:sac seeds=5 processes=2
 
 Words besides the study's own go to the training as they are, e.g. ``total_frames=50000``. A study
 that was interrupted is taken up by the same command: finished seeds are kept, a seed that has a
@@ -21,48 +21,40 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = HERE.parent / "scripts"
 
-# Narrow networks where they are enough: the study is about learning, and the machine is small.
+# The settings are those of `tuned=true`, with each algorithm's own budget.
 TASKS: Mapping[str, tuple[str, ...]] = {
-    "pendulum": (
-        "env=Pendulum-v1",
-        "total_frames=15000",
-        "num_cells=64,64",
-        "batch_size=128",
-        "actor_lr=1e-3",
-        "critic_lr=1e-3",
-        "alpha_lr=1e-3",
-    ),
-    # More entropy than minus the two dimensions: a calm policy learns to hover and never lands.
-    "lunarlander": (
-        "env=LunarLanderContinuous-v3",
-        "total_frames=150000",
-        "warmup=5000",
+    "pendulum": ("env=Pendulum-v1", "tuned=true"),
+    "cartpole": ("env=CartPole-v1", "tuned=true"),
+    "acrobot": ("env=Acrobot-v1", "tuned=true"),
+    "lunarlander": ("env=LunarLander-v3", "tuned=true"),
+    "lunarlander_continuous": ("env=LunarLanderContinuous-v3", "tuned=true"),
+    "hopper": ("env=Hopper-v5", "tuned=true"),
+    "halfcheetah": ("env=HalfCheetah-v5", "tuned=true"),
+    # What many updates a frame buy: few frames, and nets as small as the machine.
+    "hopper_few_frames": (
+        "env=Hopper-v5",
+        "total_frames=30000",
         "num_cells=128,128",
-        "batch_size=128",
-        "actor_lr=5e-4",
-        "critic_lr=1e-3",
-        "alpha_lr=5e-4",
-        "target_entropy=-0.5",
+        "warmup=1000",
     ),
-    "cartpole_ppo": ("env=CartPole-v1", "num_envs=8", "total_frames=50000"),
-    "pendulum_ppo": (
-        "env=Pendulum-v1",
-        "num_envs=4",
-        "frames_per_batch=1024",
-        "total_frames=100000",
-        "gamma=0.9",
-        "lr=1e-3",
-    ),
-    "halfcheetah": ("env=HalfCheetah-v5", "total_frames=100000", "warmup=5000"),
 }
-# Those of `_plain` learn on TorchRL's own paths.
-ALGORITHMS = ("sac", "modsac", "ppo", "_plain:sac_plain", "_plain:ppo_plain")
+# Those of `_plain` learn on TorchRL's own paths, those of `_sb3` are Stable-Baselines3's.
+PLAIN = ("_plain:sac_plain", "_plain:ppo_plain")
+SB3 = tuple(f"_sb3:{name}" for name in ("a2c", "ddpg", "dqn", "ppo", "sac", "td3"))
+OURS = (
+    *("a2c", "ppo", "ddpg", "td3", "sac", "modsac", "redq"),
+    *("dqn", "double_dqn", "dueling_dqn", "d3qn", "discrete_sac"),
+)
+ALGORITHMS = (*OURS, *PLAIN, *SB3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +71,9 @@ class Study:
     )
     runs: str = field(
         default=str(HERE / "studies"), metadata={"help": "folder of the runs themselves"}
+    )
+    peers: str = field(
+        default=sys.executable, metadata={"help": "interpreter that has Stable-Baselines3"}
     )
     words: tuple[str, ...] = ()
 
@@ -117,7 +112,7 @@ class Study:
         """Runs with other settings have another folder, so that results are never mixed."""
         settings = json.dumps([self.training_words, self.episodes])
         digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
-        return Path(self.runs) / self.task / f"{algorithm.rpartition(':')[-1]}-{digest}"
+        return Path(self.runs) / self.task / f"{algorithm.replace(':', '-')}-{digest}"
 
 
 class Children:
@@ -141,7 +136,7 @@ class Children:
                 if self._closed:
                     raise RuntimeError("the study is stopping")
                 process = subprocess.Popen(
-                    [sys.executable, *words],
+                    words,
                     stdout=messages,
                     stderr=subprocess.STDOUT,
                     env=environment,
@@ -154,7 +149,7 @@ class Children:
         with self._lock:
             self._running.discard(process)
         if process.returncode:
-            raise RuntimeError(f"{Path(words[0]).name} ended with {process.returncode}: see {log}")
+            raise RuntimeError(f"{Path(words[1]).name} ended with {process.returncode}: see {log}")
 
     def stop(self) -> None:
         """Ask every child to end, which leaves a checkpoint, and wait for it."""
@@ -200,22 +195,50 @@ def train_and_evaluate(
     study: Study, algorithm: str, seed: int, folder: Path, children: Children, lock: int
 ) -> dict[str, float]:
     threads = max(1, (os.cpu_count() or 1) // study.processes)
-    log = folder.with_suffix(".log")
+    run = partial(children.run, threads=threads, log=folder.with_suffix(".log"), lock=lock)
+    if algorithm in SB3:
+        # It keeps no checkpoints: what was begun is begun again.
+        shutil.rmtree(folder, ignore_errors=True)
+        job = folder.with_suffix(".job")
+        job.write_text(json.dumps(sb3_job(study, algorithm, seed, folder, threads)))
+        run([study.peers, str(HERE / "_sb3_learner.py"), str(job)])
+        return json.loads((folder / "evaluation.json").read_text())
     words = start_words(study, algorithm, seed, folder, threads)
-    children.run([str(SCRIPTS / "train_sac.py"), *words], threads=threads, log=log, lock=lock)
-    require_whole(study, folder)
-    words = (str(folder), f"episodes={study.episodes}")
-    children.run([str(SCRIPTS / "evaluate.py"), *words], threads=threads, log=log, lock=lock)
+    run([sys.executable, str(SCRIPTS / "train_sac.py"), *words])
+    require_whole(folder)
+    evaluate = (str(SCRIPTS / "evaluate.py"), str(folder), f"episodes={study.episodes}")
+    run([sys.executable, *evaluate])
     return json.loads((folder / "evaluation.json").read_text())
 
 
-def require_whole(study: Study, folder: Path) -> None:
+def sb3_job(study: Study, algorithm: str, seed: int, folder: Path, threads: int) -> dict[str, Any]:
+    """The same task and settings as ours, in words of Stable-Baselines3's."""
+    from _sb3_settings import settings_of
+
+    from torchrl_elegant.algorithms import ALGORITHMS as REGISTERED
+    from torchrl_elegant.trainers.command import parse_training
+
+    name = algorithm.removeprefix("_sb3:")
+    options = parse_training(study.training_words, default=name)
+    assert type(options.config) is REGISTERED[name]
+    return settings_of(options.config, options.run) | {
+        "env": options.run.env,
+        "num_envs": options.run.num_envs,
+        "total_frames": options.run.total_frames,
+        "episodes": study.episodes,
+        "folder": str(folder),
+        "seed": seed,
+        "threads": threads,
+    }
+
+
+def require_whole(folder: Path) -> None:
     """A run that was asked to stop ends well too, but is no result yet."""
-    settings = dict(word.split("=", 1) for word in study.training_words)
+    run = yaml.safe_load((folder / "config.yaml").read_text())["run"]
     frames = float((folder / "metrics.csv").read_text().split()[-1].split(",")[0])
-    if "target_return" not in settings and frames < int(settings["total_frames"]):
+    if run["target_return"] is None and frames < run["total_frames"]:
         raise RuntimeError(
-            f"stopped at {frames:.0f} of {settings['total_frames']} frames; the command goes on"
+            f"stopped at {frames:.0f} of {run['total_frames']} frames; the command goes on"
         )
 
 

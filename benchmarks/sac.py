@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from _interleave import Contender
 from _study import Study
-from contenders.case import SACCase
+from contenders.case import OffPolicyCase
 
 CASES = (
-    SACCase(
+    OffPolicyCase(
         slug="update-wide",
         title="Updates, 17 observations, 6 actions, 256x256, batch 256, 2 threads",
         kind="update",
@@ -25,7 +25,7 @@ CASES = (
         threads=2,
         processors=2,
     ),
-    SACCase(
+    OffPolicyCase(
         slug="update-narrow",
         title="Updates, 17 observations, 6 actions, 64x64, batch 64, 1 thread",
         kind="update",
@@ -35,7 +35,7 @@ CASES = (
         threads=1,
         processors=1,
     ),
-    SACCase(
+    OffPolicyCase(
         slug="loop-halfcheetah",
         title="Training loop, HalfCheetah-v5, 256x256, batch 256, an update a frame, 2 threads",
         kind="loop",
@@ -45,7 +45,7 @@ CASES = (
         threads=2,
         processors=2,
     ),
-    SACCase(
+    OffPolicyCase(
         slug="loop-pendulum",
         title="Training loop, Pendulum-v1, 64x64, batch 64, an update a frame, 1 thread",
         kind="loop",
@@ -55,7 +55,7 @@ CASES = (
         threads=1,
         processors=1,
     ),
-    SACCase(
+    OffPolicyCase(
         slug="loop-ratio-20",
         title="Training loop, HalfCheetah-v5, 256x256, batch 256, 20 updates a frame, 2 threads",
         kind="loop",
@@ -68,16 +68,16 @@ CASES = (
     ),
 )
 
-OURS = Contender(name="torchrl_elegant", module="sac.ours", imports=("torchrl_elegant",))
-TORCHRL = Contender(name="TorchRL", module="sac.torchrl", imports=("torchrl",))
+OURS = Contender(name="torchrl_elegant", module="off_policy.ours", imports=("torchrl_elegant",))
+TORCHRL = Contender(name="TorchRL", module="off_policy.torchrl", imports=("torchrl",))
 SB3 = Contender(
     name="Stable-Baselines3",
-    module="sac.sb3",
+    module="off_policy.sb3",
     python="peers",
     imports=("stable_baselines3", "mujoco"),
 )
 SBX = Contender(
-    name="SBX (compiled JAX)", module="sac.sbx", python="peers", imports=("sbx", "mujoco")
+    name="SBX (compiled JAX)", module="off_policy.sbx", python="peers", imports=("sbx", "mujoco")
 )
 
 
@@ -98,7 +98,7 @@ STUDY = Study(
         "torchrl": TORCHRL,
         "torchrl-grouped": grouped(TORCHRL, "loop"),
         "sb3": SB3,
-        "sb3-fused": replace(SB3, name="Stable-Baselines3, fused Adam", module="sac.sb3_fused"),
+        "sb3-fused": replace(SB3, name="Stable-Baselines3, fused Adam", options={"fused": True}),
         "sbx": SBX,
         "sbx-grouped": grouped(SBX, "update", "loop"),
     },

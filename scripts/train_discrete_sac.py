@@ -1,4 +1,4 @@
-"""Train discrete SAC: `python scripts/train_discrete_sac.py env=CartPole-v1 seed=1`."""
+"""Train discrete SAC: `python scripts/train_discrete_sac.py env=CartPole-v1 total_frames=50000`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Train PPO: `python scripts/train_ppo.py env=CartPole-v1 num_envs=8 total_frames=100_000`."""
+"""Train PPO or A2C: `python scripts/train_ppo.py env=CartPole-v1 num_envs=8 algorithm=a2c`."""
 
 import sys
 

@@ -12,20 +12,34 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torchrl_elegant.algorithms import (
+        A2CConfig,
+        D3QNConfig,
         DDPGConfig,
+        DiscreteSACConfig,
+        DoubleDQNConfig,
+        DQNConfig,
+        DuelingDQNConfig,
         ModSACConfig,
+        PPOConfig,
         REDQConfig,
         SACConfig,
         TD3Config,
     )
     from torchrl_elegant.envs import make_env
-    from torchrl_elegant.trainers import Policy, RunConfig, load_policy, resume, train
+    from torchrl_elegant.trainers import Policy, RunConfig, load_policy, resume, train, tuned
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "A2CConfig",
+    "D3QNConfig",
     "DDPGConfig",
+    "DQNConfig",
+    "DiscreteSACConfig",
+    "DoubleDQNConfig",
+    "DuelingDQNConfig",
     "ModSACConfig",
+    "PPOConfig",
     "Policy",
     "REDQConfig",
     "RunConfig",
@@ -35,12 +49,20 @@ __all__ = [
     "make_env",
     "resume",
     "train",
+    "tuned",
 ]
 
 # Looked up on first use: whoever wants one loss need not wait for the trainers' imports.
 _HOMES = {
+    "A2CConfig": "algorithms",
+    "D3QNConfig": "algorithms",
     "DDPGConfig": "algorithms",
+    "DQNConfig": "algorithms",
+    "DiscreteSACConfig": "algorithms",
+    "DoubleDQNConfig": "algorithms",
+    "DuelingDQNConfig": "algorithms",
     "ModSACConfig": "algorithms",
+    "PPOConfig": "algorithms",
     "REDQConfig": "algorithms",
     "SACConfig": "algorithms",
     "TD3Config": "algorithms",
@@ -50,6 +72,7 @@ _HOMES = {
     "load_policy": "trainers",
     "resume": "trainers",
     "train": "trainers",
+    "tuned": "trainers",
 }
 
 

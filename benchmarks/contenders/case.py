@@ -35,13 +35,17 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SACCase(Case):
+class OffPolicyCase(Case):
     """``kind`` is ``"update"`` (on a filled buffer) or ``"loop"`` (collection and training).
 
     ``ratio`` updates are owed for a frame of the loop. ``group`` frames are collected before
-    their updates; in ``"update"``, as many updates are asked for in one call.
+    their updates; in ``"update"``, as many updates are asked for in one call. ``noise`` is the
+    spread of a deterministic policy's exploration, or the part of random actions. REDQ has
+    ``critics``, of which ``members`` enter a target, and an actor that learns at every
+    ``actor_period``-th update. ``fused`` asks for fused Adam where it is not the default.
     """
 
+    algorithm: str = "sac"
     width: int
     batch: int
     tau: float = 0.005
@@ -49,6 +53,12 @@ class SACCase(Case):
     filled: int = 5_000
     group: int = 1
     ratio: int = 1
+    noise: float = 0.1
+    actions: int = 0
+    critics: int = 10
+    members: int = 2
+    actor_period: int = 20
+    fused: bool = False
 
     @property
     def unit(self) -> str:  # type: ignore[override]
@@ -100,5 +110,5 @@ class PPOCase(Case):
 def decode(text: str) -> Case:
     """The case that ``Case.encode`` wrote."""
     fields = json.loads(text)
-    types = {kind.__name__: kind for kind in (SACCase, CollectionCase, PPOCase)}
+    types = {kind.__name__: kind for kind in (OffPolicyCase, CollectionCase, PPOCase)}
     return types[fields.pop("type")](**fields)

@@ -142,6 +142,59 @@ def test_a_killed_worker_is_named_and_nobody_is_left():
         next(iter(collector))
 
 
+def test_workers_that_are_ahead_are_one_update_old_and_no_more():
+    policy = Actor(make_env(Timetable, 2))
+
+    with torch.no_grad():  # the action is tanh(bias), whatever is seen
+        policy.net.weight.zero_()
+        policy.net.bias.zero_()
+    mode = ExplorationType.DETERMINISTIC
+    with make_collector(policy=policy, exploration_type=mode, ahead=True) as collector:
+        assert collector.is_ahead
+        seen, counts = [], []
+        for update, batch in enumerate(collector, start=1):
+            seen.append(batch["action"].unique())
+            counts.append(batch["observation"][..., 3])
+            assert collector.frames == 24 * update
+            with torch.no_grad():
+                policy.net.bias.fill_(0.1 * update)
+            collector.update_policy_weights_()
+    # The second batch was begun before the first update, the third before the second.
+    expected = torch.tensor([0.0, 0.0, 0.1, 0.2]).tanh()
+    torch.testing.assert_close(torch.cat(seen), expected)
+    # No step is lost or doubled.
+    assert torch.cat(counts, 1).tolist() == [list(range(24))] * 4
+
+
+def test_new_weights_wait_for_workers_that_have_not_begun():
+    turns = Turns(workers=2)
+    gates = [turns.gate(worker) for worker in range(2)]
+    assert turns.begun
+    turns.grant(start=0)
+    for gate in gates:
+        assert not turns.begun
+        gate.acquire(4)
+        assert not turns.begun
+        gate.began()
+    assert turns.begun
+
+
+def test_a_worker_that_is_killed_while_ahead_is_named_to_who_publishes():
+    with make_collector(total_frames=-1, ahead=True) as collector:
+        batches = iter(collector)
+        next(batches)
+        victim = collector.procs[1].pid
+        os.kill(victim, signal.SIGKILL)
+
+        def go_on():
+            for _ in batches:
+                collector.update_policy_weights_()
+
+        with pytest.raises(WorkerDiedError, match=rf"worker 1 \(pid {victim}\) was killed by SIGK"):
+            go_on()
+    assert not any(is_running(process.pid) for process in collector.procs)
+
+
 class Failing(Timetable):
     def step(self, action):
         if self.now[3] == 8:

@@ -38,6 +38,26 @@ def gradients(loss, rows):
     return {name: param.grad for name, param in loss.named_parameters()}
 
 
+def written(loss, rows):
+    loss.zero_grad()
+    assert loss.backward_terms(rows) is not None
+    return {name: param.grad for name, param in loss.named_parameters()}
+
+
+def test_gradients_that_are_written_out_are_compiled_too():
+    plain = make_loss()
+    compiled = deepcopy(plain).compile_terms()
+    for count in (6, 4):
+        rows = make_rows(plain, count)
+        found = written(compiled, rows)
+        torch.testing.assert_close(found, written(plain, rows), atol=1e-6, rtol=1e-5)
+    for loss in (plain, compiled):
+        loss.clip_epsilon.fill_(0.01)
+    torch.testing.assert_close(written(compiled, rows), written(plain, rows), atol=1e-6, rtol=1e-5)
+    assert compiled._run_written._proven
+    assert compiled._run_written._compiled is not None
+
+
 def test_the_compiled_terms_are_the_same():
     plain = make_loss()
     compiled = deepcopy(plain).compile_terms()

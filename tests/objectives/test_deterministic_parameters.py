@@ -59,8 +59,31 @@ def test_parts_are_the_whole(make):
     assert list(parts) == [name for name in parts if name in loss.out_keys]
     assert set(parts) == set(loss.out_keys)
     for name, value in parts.items():
-        torch.testing.assert_close(value.detach(), whole[name].mean())
+        # A learner runs only the member that the actor raises.
+        all_of_it = whole[name][0] if name == "state_action_value_actor" else whole[name]
+        torch.testing.assert_close(value.detach(), all_of_it.mean())
     assert not any(parts[name].requires_grad for name in parts if not name.startswith("loss_"))
+
+
+@pytest.mark.parametrize("make", [lean_td3, ordinary_td3])
+@pytest.mark.parametrize(("how", "members"), [("first", 1), ("min", None), ("mean", None)])
+def test_an_update_runs_only_the_members_that_the_actor_raises(make, how, members, monkeypatch):
+    loss, batch = make(actor_value=how), make_batch()
+    wanted = loss(batch.clone())["loss_actor"]
+    asked, frozen = [], type(loss._critic).frozen
+    monkeypatch.setattr(
+        type(loss._critic),
+        "frozen",
+        lambda self, *args: asked.append(frozen(self, *args)) or asked[-1],
+    )
+    parts = loss.actor_terms(batch)
+    assert asked[0].shape == (members or loss.num_qvalue_nets, 24)
+    torch.testing.assert_close(parts["loss_actor"], wanted)
+    grads = [
+        torch.autograd.grad(x, list(loss.actor_network_params.parameters()))
+        for x in (wanted, parts["loss_actor"])
+    ]
+    torch.testing.assert_close(*grads)
 
 
 @MADE

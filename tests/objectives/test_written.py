@@ -101,7 +101,7 @@ def test_they_are_added_to_those_that_are_there():
 
 @pytest.mark.parametrize(
     "case",
-    ["gelu", "clip_value", "compiled", "frozen", "pixels", "sequences", "separate"],
+    ["gelu", "clip_value", "frozen", "pixels", "sequences", "separate"],
 )
 def test_autograd_works_where_they_cannot_be_written(case):
     options = {"clip_value": 0.2} if case == "clip_value" else {}
@@ -111,8 +111,6 @@ def test_autograd_works_where_they_cannot_be_written(case):
         options = {"observation": {"pixels": (3, 16, 16)}}
     loss, rows = loss_of("gaussian", activation="gelu" if case == "gelu" else "tanh", **options)
     rows["state_value"] = torch.zeros(ROWS, 1).double()
-    if case == "compiled":
-        loss.compile_terms()
     if case == "frozen":
         loss.critic_network.net.layers[0].weight.requires_grad_(False)
     if case == "sequences":

@@ -24,7 +24,8 @@ from sameness import assert_same
 from tensordict import TensorDict
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from torchrl_elegant.algorithms import PPOConfig
+from torchrl_elegant.algorithms import PPOConfig, SACConfig
+from torchrl_elegant.collectors import WorkerDiedError
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import CategoricalActor
 from torchrl_elegant.trainers.clock import Clock
@@ -34,6 +35,7 @@ from torchrl_elegant.trainers.on_policy import train_on_policy
 from torchrl_elegant.trainers.pace import PACE_COLUMNS
 from torchrl_elegant.trainers.policy_file import Policy
 from torchrl_elegant.trainers.rollout_learner import RolloutLearner
+from torchrl_elegant.trainers.rollouts import WorkerRollouts
 from torchrl_elegant.trainers.train import TrainResult, resume, run_with, stored_run, train
 from torchrl_elegant.trainers.values import UsageError
 
@@ -388,11 +390,69 @@ def test_a_run_that_goes_on_does_not_live_its_first_episodes_again(go):
     assert len(set(seeds) - before) == 3
 
 
-def test_asynchronous_collection_is_refused_before_a_folder_is_made(go, tmp_path):
-    with pytest.raises(
-        UsageError, match="`collector` must be sync with ppo, got 'async'; it learns"
-    ):
-        go(collector="async")
+WORKERS = {"num_workers": 2, "num_envs": 2, "frames_per_batch": 40, "eval_interval": 80}
+
+
+@pytest.mark.parametrize("collector", ["parallel", "async"])
+def test_workers_collect_and_the_run_goes_on(go, learners, collector):
+    config = replace(SMALL, advantage="vtrace")
+    first = go(config, total_frames=90, collector=collector, **WORKERS)
+    # Rollouts of 40, 40, and of the third the steps of all four that reach the total.
+    assert (first.history[-1]["frames"], first.history[-1]["updates"]) == (92, (4 + 4 + 2) * 2)
+    assert math.isfinite(first.history[0]["train_return"])
+    check_folder(first.folder)
+    other = "wait" if collector == "async" else "collect"
+    assert first.history[-1][f"share_{other}"] > 0.0
+    second = resume(first.folder, total_frames=160)
+    (before, _), (after, at_start) = learners
+    assert_same(before.state_dict(), at_start)
+    assert saved_frames(second.folder) == 160
+    assert [row["frames"] for row in second.history] == [80, 92, 160]
+    assert after.updates == 20 + (4 + 3) * 2
+
+
+def test_the_seed_decides_what_workers_do_and_those_ahead_do_other_things(go):
+    config = replace(SMALL, lr=1e-2)
+    modes = ["async", "async", "parallel"]
+    runs = [go(config, name=str(i), collector=m, **WORKERS) for i, m in enumerate(modes)]
+    assert torch.equal(weights(runs[0]), weights(runs[1]))
+    assert measured(runs[0]) == measured(runs[1])
+    assert not torch.equal(weights(runs[0]), weights(runs[2]))
+
+
+def test_a_killed_worker_ends_the_run_which_goes_on(go, monkeypatch, tmp_path):
+    push = WorkerRollouts.push
+
+    def killing(self, updates):
+        if self.frames == 80:
+            os.kill(self._collector.procs[0].pid, signal.SIGKILL)
+        push(self, updates)
+
+    monkeypatch.setattr(WorkerRollouts, "push", killing)
+    with pytest.raises(WorkerDiedError, match=r"worker 0 \(pid \d+\) was killed by SIGKILL"):
+        go(collector="async", checkpoint_interval=40, total_frames=200, **WORKERS)
+    monkeypatch.undo()
+    assert saved_frames(tmp_path / "run") in (40, 80)  # as soon as anybody looks at the workers
+    assert resume(tmp_path / "run").history[-1]["frames"] == 200
+
+
+@pytest.mark.parametrize(
+    ("config", "run", "words"),
+    [
+        (SMALL, {"frames_per_batch": 42}, r"`frames_per_batch` .* num_workers \* num_envs \(4\)"),
+        (
+            SMALL,
+            {"push_interval": 3, "collector": "async"},
+            "`push_interval` must stay 10 with ppo",
+        ),
+        (SACConfig(), {}, "`collector` must be sync or async with sac, got 'parallel'"),
+    ],
+)
+def test_what_workers_cannot_do_is_refused_before_a_folder_is_made(
+    go, tmp_path, config, run, words
+):
+    with pytest.raises(UsageError, match=words):
+        go(config, **{"collector": "parallel", **WORKERS, **run})
     assert not (tmp_path / "run").exists()
 
 

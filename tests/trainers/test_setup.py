@@ -11,6 +11,7 @@ from tensordict.nn import TensorDictModule
 
 from torchrl_elegant.algorithms import ALGORITHMS, SACConfig, register
 from torchrl_elegant.data import make_buffer
+from torchrl_elegant.trainers.collection import build_source
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.learner import Learner
@@ -24,7 +25,6 @@ from torchrl_elegant.trainers.plan import (
 from torchrl_elegant.trainers.setup import (
     build_evaluator,
     build_learner,
-    build_source,
     env_factory,
     their_mistake,
 )
@@ -161,7 +161,7 @@ def test_workers_count_random_frames_from_the_start_of_the_run(monkeypatch):
         def __init__(self, *args, **kwargs):
             given.update(kwargs)
 
-    module = importlib.import_module("torchrl_elegant.trainers.setup")
+    module = importlib.import_module("torchrl_elegant.trainers.collection")
     monkeypatch.setattr(module, "AsyncCollector", Workers)
     source_at(10, collector="async")
     assert (given["frames_done"], given["init_random_frames"]) == (10, SMALL.warmup)

@@ -15,7 +15,7 @@ from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
 from torchrl_elegant.algorithms.ppo import PPOConfig
 from torchrl_elegant.algorithms.ramp import Ramp
 from torchrl_elegant.algorithms.redq import REDQConfig
-from torchrl_elegant.algorithms.registry import ALGORITHMS, register
+from torchrl_elegant.algorithms.registry import ALGORITHMS, register, that_take
 from torchrl_elegant.algorithms.sac import SACConfig
 from torchrl_elegant.algorithms.schedule import ActorSchedule, CriticTrust, EveryUpdate
 from torchrl_elegant.algorithms.td3 import TD3Config
@@ -44,4 +44,5 @@ __all__ = [
     "SACConfig",
     "TD3Config",
     "register",
+    "that_take",
 ]

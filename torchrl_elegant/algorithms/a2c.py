@@ -29,7 +29,7 @@ class A2CConfig(OnPolicyConfig):
     epochs: int = option(1, "passes over each rollout")
     batch_size: int = option(64, "most transitions per update; as many make a rollout")
     lr: float = option(7e-4, "learning rate of actor and critic")
-    optimizer: Literal["adam", "rmsprop"] = option("rmsprop", "adam, or rmsprop as in the paper")
+    optimizer: Literal["adam", "rmsprop"] = option("adam", "adam, or rmsprop as in the paper")
     normalize_advantage: bool = option(
         False, "scale the advantages of each rollout to mean 0, std 1"
     )

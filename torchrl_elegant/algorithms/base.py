@@ -62,6 +62,8 @@ class AlgorithmConfig(ABC):
     """Hyper-parameters of one algorithm, and how they become networks, loss and optimiser."""
 
     name: ClassVar[str]
+    # Kinds of actions it can choose among; named where an environment has others.
+    actions: ClassVar[tuple[str, ...]] = ("continuous", "discrete")
     # Every family has these, each with defaults of its own.
     gamma: float
     num_cells: tuple[int, ...]

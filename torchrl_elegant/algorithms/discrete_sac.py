@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms.base import Parts, check, check_unused, option
-from torchrl_elegant.algorithms.off_policy import OffPolicyConfig
+from torchrl_elegant.algorithms.discrete import DiscreteOffPolicyConfig
 from torchrl_elegant.algorithms.optimiser import LeanAdam
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.modules import (
@@ -23,7 +23,7 @@ from torchrl_elegant.objectives import DiscreteSACLoss, LeanSoftUpdate
 
 @register("discrete_sac")
 @dataclass(frozen=True, kw_only=True)
-class DiscreteSACConfig(OffPolicyConfig):
+class DiscreteSACConfig(DiscreteOffPolicyConfig):
     """SAC over discrete actions (Christodoulou 2019, arXiv:1910.07207).
 
     >>> from torchrl_elegant.envs import make_env
@@ -32,19 +32,14 @@ class DiscreteSACConfig(OffPolicyConfig):
     ('CategoricalActor', 2)
     """
 
-    actions: ClassVar[tuple[str, ...]] = ("discrete",)
-
-    batch_size: int = option(128, "transitions per update")
-    buffer_size: int = option(100_000, "transitions the replay buffer holds")
-    num_cells: tuple[int, ...] = option((128, 128), "sizes of the hidden layers of all networks")
-    actor_lr: float = option(5e-4, "learning rate of the actor")
-    critic_lr: float = option(5e-4, "learning rate of the critics")
-    alpha_lr: float = option(5e-4, "learning rate of the temperature")
+    actor_lr: float = option(1e-3, "learning rate of the actor")
+    critic_lr: float = option(1e-3, "learning rate of the critics")
+    alpha_lr: float = option(1e-3, "learning rate of the temperature")
     num_critics: int = option(2, "size of the critic ensemble")
     temperature: Literal["learned", "fixed"] = option("learned", "is alpha learnt or kept")
     alpha: float = option(1.0, "temperature at the start, or for good when fixed")
     entropy_part: float = option(
-        0.5, "entropy alpha aims at, or is reported against, as a part of the largest there is"
+        0.3, "entropy alpha aims at, or is reported against, as a part of the largest there is"
     )
     loss_function: Literal["l2", "smooth_l1", "l1"] = option("l2", "distance of value and target")
 

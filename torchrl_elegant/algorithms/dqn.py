@@ -9,7 +9,7 @@ from torchrl.envs import EnvBase
 from torchrl.objectives.utils import TargetNetUpdater
 
 from torchrl_elegant.algorithms.base import Parts, check, check_unused, option
-from torchrl_elegant.algorithms.off_policy import OffPolicyConfig
+from torchrl_elegant.algorithms.discrete import DiscreteOffPolicyConfig
 from torchrl_elegant.algorithms.optimiser import LeanAdam
 from torchrl_elegant.algorithms.ramp import Ramp
 from torchrl_elegant.algorithms.registry import register
@@ -19,7 +19,7 @@ from torchrl_elegant.objectives import DQNLoss, LeanHardUpdate, LeanSoftUpdate
 
 @register("dqn")
 @dataclass(frozen=True, kw_only=True)
-class DQNConfig(OffPolicyConfig):
+class DQNConfig(DiscreteOffPolicyConfig):
     """Deep Q-learning (Mnih et al. 2015), discrete actions.
 
     >>> from torchrl_elegant.envs import make_env
@@ -28,20 +28,16 @@ class DQNConfig(OffPolicyConfig):
     (None, False)
     """
 
-    actions: ClassVar[tuple[str, ...]] = ("discrete",)
     dueling: ClassVar[bool] = False
 
-    batch_size: int = option(128, "transitions per update")
-    buffer_size: int = option(100_000, "transitions the replay buffer holds")
-    num_cells: tuple[int, ...] = option((128, 128), "sizes of the hidden layers of all networks")
     max_grad_norm: float | None = option(10.0, "largest norm of the gradient; none: no clipping")
-    lr: float = option(5e-4, "learning rate")
+    lr: float = option(1e-3, "learning rate")
     target_period: int | None = option(
         None, "updates after which the target is a new copy; none: it moves by tau at each"
     )
     epsilon_start: float = option(1.0, "part of random actions at the start")
     epsilon_end: float = option(0.05, "part of random actions once it has fallen")
-    epsilon_part: float = option(0.2, "part of the run over which epsilon falls")
+    epsilon_part: float = option(0.1, "part of the run over which epsilon falls")
     loss_function: Literal["l2", "smooth_l1", "l1"] = option(
         "smooth_l1", "distance of value and target"
     )

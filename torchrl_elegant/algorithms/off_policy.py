@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 from torchrl.envs import EnvBase
 
@@ -21,6 +22,8 @@ _FRAMES = 16
 @dataclass(frozen=True, kw_only=True)
 class OffPolicyConfig(AlgorithmConfig):
     """What all algorithms share that learn from a replay buffer."""
+
+    actions: ClassVar[tuple[str, ...]] = ("continuous",)
 
     gamma: float = option(0.99, "discount factor")
     tau: float = option(0.005, "how far the target networks move at each update")

@@ -50,7 +50,7 @@ class OnPolicyConfig(AlgorithmConfig):
     loss_function: Literal["l2", "smooth_l1", "l1"] = option("l2", "distance of value and target")
     normalize_advantage: bool = option(True, "scale the advantages of each update to mean 0, std 1")
     log_std: float = option(0.0, "logarithm of a continuous action's spread at the start")
-    compile: bool = option(False, "compile the loss: half a minute that pays in long runs")
+    compile: bool = option(False, "compile what an update runs: seconds that pay in long runs")
     num_cells: tuple[int, ...] = option((64, 64), "sizes of the hidden layers of both networks")
     activation: str = option("tanh", "activation of the hidden layers: tanh, relu, silu, elu, ...")
     max_grad_norm: float | None = option(0.5, "largest norm of the gradient; none: no clipping")

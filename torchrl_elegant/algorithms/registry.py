@@ -35,3 +35,13 @@ def register(name: str) -> Callable[[_Config], _Config]:
         return config
 
     return add
+
+
+def that_take(actions: str) -> list[str]:
+    """Names of the algorithms for ``"continuous"`` or ``"discrete"`` actions.
+
+    >>> from torchrl_elegant.algorithms import DQNConfig
+    >>> DQNConfig.name in that_take("discrete"), DQNConfig.name in that_take("continuous")
+    (True, False)
+    """
+    return sorted(name for name, config in ALGORITHMS.items() if actions in config.actions)

@@ -222,3 +222,6 @@ class Gate:
             if ticket is not None:
                 return ticket
         return None
+
+    def began(self) -> None:
+        """Called once the weights for a rollout are taken; nobody asks here."""

@@ -1,8 +1,9 @@
-"""Synchronous collection in worker processes: one batch of them all, then none until the next."""
+"""Collection in worker processes in rounds: one batch of them all, and one ahead if asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,19 +16,25 @@ from torchrl_elegant.collectors.blueprint import Blueprint, PolicyCopy
 from torchrl_elegant.collectors.crew import Crew
 from torchrl_elegant.collectors.episodes import TRAJ_IDS
 from torchrl_elegant.collectors.turns import Turns
+from torchrl_elegant.collectors.weights import Weights
 from torchrl_elegant.collectors.worker import WorkerSetup
 
 _NAP = 0.1  # seconds between two looks at whether the workers live
+_BLINK = 0.001  # seconds between two looks at whether all have begun
 
 
 class ParallelCollector(Crew, MultiSyncCollector):
-    """Workers that collect at the same time and rest while this process learns.
+    """Workers that collect at the same time, and rest while this process learns or are one ahead.
 
     What differs from :class:`~torchrl.collectors.MultiSyncCollector`: a batch is laid out as one
     collector over all environments would give it, `[environments, time]`, in memory of its own;
     rows and weights go through shared memory with no message per batch; the same seed gives the
     same batches, trajectory ids included; a dead worker is named by :meth:`check`, and no worker
     outlives this process.
+
+    With ``ahead`` the next batch is collected while the caller has one, by the policy as it was
+    before that batch: always one update old, however fast anybody is, because new weights wait
+    until all workers have begun. Messages, such as :meth:`reset`, wait for the round under way.
 
     Args:
         create_env_fn: one factory per worker, or one for all; here called once for its specs.
@@ -41,6 +48,7 @@ class ParallelCollector(Crew, MultiSyncCollector):
         seed: every worker gets its own child of it; `None` draws one.
         threads_per_worker: torch threads in each worker.
         frames_done: frames of the run that is resumed.
+        ahead: collect the next batch while the caller has one.
         kwargs: options of TorchRL's collectors for the collector inside each worker.
 
     Examples:
@@ -66,6 +74,7 @@ class ParallelCollector(Crew, MultiSyncCollector):
         seed: int | None = None,
         threads_per_worker: int = 1,
         frames_done: int = 0,
+        ahead: bool = False,
         **kwargs: Any,
     ) -> None:
         self._shutdown_complete = True  # until there is something to shut down
@@ -94,12 +103,12 @@ class ParallelCollector(Crew, MultiSyncCollector):
         self.replay_buffer, self.policy, self.postproc = None, policy, postproc
         self.total_frames = float("inf") if total_frames < 0 else total_frames
         self.init_random_frames, self._frames = init_random_frames, frames_done
-        self._started = False
+        self._started, self._under_way, self._ahead = False, False, ahead
         self._steps = rows // self.getattr_env("batch_size").numel()
         self._episodes: list[tuple[float, int]] = []
 
     def iterator(self) -> Iterator[TensorDictBase]:
-        """Yields a batch at a time; nothing is collected while the caller has it."""
+        """Yields a batch at a time; while the caller has it none is collected, or the next."""
         if self.closed:
             raise RuntimeError("`ParallelCollector` must be open to collect, got one shut down")
         if not self._started:
@@ -108,10 +117,25 @@ class ParallelCollector(Crew, MultiSyncCollector):
                 pipe.send((None, "run_free"))
         while self._frames < self.total_frames:
             self._iter += 1
-            self._turns.grant(start=self._frames)
+            self._begin()
             batch = self._assembled(self._gathered())
+            self._under_way = False
             self._frames += batch.numel()
+            if self._ahead and self._frames < self.total_frames:
+                self._begin()
             yield batch if self.postproc is None else self.postproc(batch)
+
+    def update_policy_weights_(
+        self,
+        policy_or_weights: Weights | None = None,
+        *,
+        weights_dict: Mapping[str, Weights] | None = None,
+    ) -> None:
+        """Publishes weights and buffers, which the next round that begins is collected with."""
+        while self._ahead and self._under_way and not self._turns.begun:
+            self.check()
+            time.sleep(_BLINK)
+        super().update_policy_weights_(policy_or_weights, weights_dict=weights_dict)
 
     def episodes(self) -> list[tuple[float, int]]:
         """Return and length of every episode that ended since the last call."""
@@ -119,9 +143,19 @@ class ParallelCollector(Crew, MultiSyncCollector):
         return episodes
 
     @property
+    def is_ahead(self) -> bool:
+        """Whether the next batch is collected while the caller has one."""
+        return self._ahead
+
+    @property
     def frames(self) -> int:
         """How many frames it has collected, those of the resumed run included."""
         return self._frames
+
+    def _begin(self) -> None:
+        if not self._under_way:
+            self._under_way = True
+            self._turns.grant(start=self._frames)
 
     def _gathered(self) -> list[TensorDictBase]:
         stage, parts = self._link.stage, dict[int, TensorDictBase]()

@@ -27,6 +27,7 @@ class Turns(Pacer):
         super().__init__(workers=workers, context=context)
         self._rounds = context.RawValue("q", 0)
         self._start = context.RawValue("q", 0)
+        self._begun = context.RawArray("q", workers)
 
     def grant(self, *, start: int) -> None:
         """Lets every worker collect once; the first frame of the round is number `start`."""
@@ -34,6 +35,11 @@ class Turns(Pacer):
         self._start.value = start
         self._rounds.value += 1
         self._ring()
+
+    @property
+    def begun(self) -> bool:
+        """Whether every worker has taken up the weights for its turn of the last round."""
+        return min(self._begun) == self._rounds.value
 
     def gate(self, worker: int) -> TurnGate:
         """The gate that worker number `worker` passes before each rollout."""
@@ -60,3 +66,7 @@ class TurnGate(Gate):
                 turns._bells[self._worker].acquire(timeout=_NAP)
             turns._cells[flag] = 0
         return None
+
+    def began(self) -> None:
+        """Says that this turn's weights are taken: newer ones no longer change it."""
+        self._turns._begun[self._worker] = self._taken

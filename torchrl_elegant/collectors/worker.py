@@ -105,6 +105,7 @@ class WorkerCollector(SyncCollector):
     def _collect(self, ticket: Ticket) -> None:
         if self._link.weights is not None:
             self._link.weights.pull(self.policy)
+        self._gate.began()
         if self.reset_at_each_iter:
             self._tally.clear()
         # Numbered over all workers, so that the random phase ends at the same frame for all.

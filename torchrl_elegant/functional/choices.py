@@ -26,7 +26,7 @@ def choose(index: Tensor, choices: int, form: str) -> Tensor:
     if form == "categorical":
         return index
     action = torch.zeros((*index.shape, choices), dtype=torch.int64, device=index.device)
-    return action.scatter_(-1, index.unsqueeze(-1), 1)
+    return action.scatter(-1, index.unsqueeze(-1), 1)
 
 
 def chosen(values: Tensor, action: Tensor, form: str) -> Tensor:

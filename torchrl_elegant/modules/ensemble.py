@@ -61,15 +61,21 @@ class EnsembleMLP(nn.Module):
         params = [getattr(self, name) for name in self._names]
         return self._run(x, params if members is None else [param[members] for param in params])
 
-    def forward_frozen(self, x: Tensor) -> Tensor:
-        """As ``forward``; gradients reach ``x`` but never the parameters."""
-        return self._run(x, [getattr(self, name).detach() for name in self._names])
+    def forward_frozen(self, x: Tensor, first: int | None = None) -> Tensor:
+        """As ``forward``, for the ``first`` so many members; gradients reach ``x`` but never the
+        parameters."""
+        return self._run(x, [getattr(self, name).detach()[:first] for name in self._names])
 
     def _run(self, x: Tensor, params: list[Tensor]) -> Tensor:
         x = x.expand(params[0].shape[0], *x.shape[-2:])  # [N, B, in]
         last = len(params) - 2
         for i in range(0, len(params), 2):
-            x = torch.baddbmm(params[i + 1], x, params[i])  # [N, B, out]
+            weight, bias = params[i : i + 2]
+            if weight.shape[-1] > 1:
+                x = torch.baddbmm(bias, x, weight)  # [N, B, out]
+            else:
+                # A matrix product with one column takes several times as long, there and back.
+                x = (x * weight.transpose(1, 2)).sum(-1, keepdim=True) + bias
             if i < last:
                 x = self._activate(x)
         return x
@@ -133,9 +139,13 @@ class EnsembleCritic(TensorDictModuleBase):
         run = partial(self.net.forward, members=members)
         return self._run(run, self.inputs.parts(observation), action)
 
-    def frozen_values(self, observation: Sequence[Tensor], action: Tensor) -> Tensor:
-        """As ``values``; gradients reach the action but never the critics' parameters."""
-        return self._run(self.net.forward_frozen, self.inputs.frozen_parts(observation), action)
+    def frozen_values(
+        self, observation: Sequence[Tensor], action: Tensor, first: int | None = None
+    ) -> Tensor:
+        """Q of every member, or of the ``first`` so many; gradients reach the action but never the
+        critics' parameters."""
+        run = partial(self.net.forward_frozen, first=first)
+        return self._run(run, self.inputs.frozen_parts(observation), action)
 
     def _run(self, run: Callable[[Tensor], Tensor], seen: list[Tensor], action: Tensor) -> Tensor:
         dims = self._action_dims

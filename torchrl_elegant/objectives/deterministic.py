@@ -55,8 +55,9 @@ class DeterministicLoss(ActorCriticLoss):
         return {self.critic_term: loss, **reports}
 
     def actor_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
-        """Only what trains the actor, reports as means."""
-        loss, about = self._actor_loss(tensordict)
+        """Only what trains the actor, reports as means; of the members only those it raises."""
+        alone = self.actor_value == "first" and self.num_qvalue_nets is not None
+        loss, about = self._raised(tensordict, members=1 if alone else None)
         return {"loss_actor": loss, **{name: value.mean() for name, value in about.items()}}
 
     @abstractmethod
@@ -84,7 +85,12 @@ class DeterministicLoss(ActorCriticLoss):
         return self._reduce(losses.sum(0), tensordict), about
 
     def _actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
-        values = self._critic.frozen(*self._actor.online(tensordict))  # [N, *B]
+        return self._raised(tensordict, members=None)
+
+    def _raised(
+        self, tensordict: TensorDictBase, *, members: int | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        values = self._critic.frozen(*self._actor.online(tensordict), members)  # [N, *B]
         how = self.actor_value
         raised = values[0] if how == "first" else reduce_members(values, how)
         return self._reduce(-raised, tensordict), self._about_actor(values.detach())

@@ -116,7 +116,7 @@ class DQNLoss(BootstrappedLoss):
                 f"`{tuple(value.shape[1:])}`; reward and terminated end in a dimension of 1"
             )
         error = (value.detach() - target).square().amax(0)
-        tensordict.set(self.tensor_keys.priority, error.unsqueeze(-1), inplace=True)
+        tensordict.set(self.tensor_keys.priority, error.unsqueeze(-1))
         loss = distance_loss(value, target.expand_as(value), loss_function=self.loss_function)
         return {"loss": self._reduce(loss.sum(0), tensordict)}
 

@@ -2,7 +2,8 @@
 
 Both kinds share one face, so that a loss is written once. ``online`` gives values that train the
 critics, ``frozen`` values that train only the action, ``target`` values that train nothing; all are
-``[N, *B]``. ``target`` evaluates only the members at given indices, where there are any.
+``[N, *B]``. Where told so, ``target`` evaluates only the members at given indices and ``frozen``
+only the first so many.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ class DirectCritic:
     def online(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
         return self.network.values(self._observation(tensordict), action)
 
-    def frozen(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
-        return self.network.frozen_values(self._observation(tensordict), action)
+    def frozen(
+        self, tensordict: TensorDictBase, action: Tensor, first: int | None = None
+    ) -> Tensor:
+        return self.network.frozen_values(self._observation(tensordict), action, first)
 
     def target(
         self, tensordict: TensorDictBase, action: Tensor, members: Tensor | None = None
@@ -68,8 +71,11 @@ class StackedCritic:
     def online(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
         return self._values(tensordict, action, self.loss.qvalue_network_params)
 
-    def frozen(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
-        return self._values(tensordict, action, self.loss.qvalue_network_params.detach())
+    def frozen(
+        self, tensordict: TensorDictBase, action: Tensor, first: int | None = None
+    ) -> Tensor:
+        params = self.loss.qvalue_network_params.detach()
+        return self._values(tensordict, action, params if first is None else params[:first])
 
     def target(
         self, tensordict: TensorDictBase, action: Tensor, members: Tensor | None = None

@@ -16,17 +16,23 @@ from torchrl.objectives import LossModule
 from torchrl.objectives.utils import ValueEstimators, default_value_kwargs
 
 from torchrl_elegant.functional import clipped_value_loss, value_loss
-from torchrl_elegant.modules import StateValue, StochasticActor
-from torchrl_elegant.objectives.compiled import Compiled
+from torchrl_elegant.objectives.connected import ConnectedNetworks
 from torchrl_elegant.objectives.gae import GAE
 from torchrl_elegant.objectives.rows import are_plain
 from torchrl_elegant.objectives.vtrace import VTrace
-from torchrl_elegant.objectives.written import plain_inputs, write_policy, write_value
+from torchrl_elegant.objectives.written import (
+    Written,
+    add_gradients,
+    plain_inputs,
+    write_policy,
+    write_value,
+    written_parameters,
+)
 
 _ESTIMATORS = {ValueEstimators.GAE: GAE, ValueEstimators.VTrace: VTrace}
 
 
-class OnPolicyLoss(LossModule):
+class OnPolicyLoss(ConnectedNetworks, LossModule):
     """Stands before a loss of TorchRL's: ``class A2CLoss(OnPolicyLoss, objectives.A2CLoss)``.
 
     ``L = -E[gain(log pi(a|s), A)] + c_v d(V, R) - c_e H``
@@ -36,12 +42,6 @@ class OnPolicyLoss(LossModule):
     objects. With options or rows that the short way does not know (``_is_usual``, ``are_plain``)
     and over other networks the loss is TorchRL's.
     """
-
-    _compiles = False
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._connect()
 
     @abstractmethod
     def _gain(self, tensordict: TensorDictBase, log_prob: Tensor) -> Tensor:
@@ -54,13 +54,6 @@ class OnPolicyLoss(LossModule):
     @abstractmethod
     def _is_usual(self) -> bool:
         """Whether no option is set that only TorchRL's own way knows."""
-
-    def compile_terms(self) -> OnPolicyLoss:
-        """Compile ``update_terms``: a quarter less time for an update of narrow networks, after 15
-        to 30 s. Without a compiler nothing changes."""
-        self._compiles = True
-        self._connect()
-        return self
 
     @dispatch
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -81,20 +74,28 @@ class OnPolicyLoss(LossModule):
     def backward_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor] | None:
         """As ``update_terms``, with the gradients of its losses added to the parameters already.
 
-        None where that takes autograd (``plain_inputs``), and for compiled or TorchRL's terms."""
-        if self._compiles or self.clip_value or not self._is_direct(tensordict):
+        None where that takes autograd (``plain_inputs``), and for TorchRL's terms."""
+        actor, critic = self.actor_network, self.critic_network
+        if self.clip_value or not self._is_direct(tensordict):
             return None
-        actor, critic, keys = self.actor_network, self.critic_network, self.tensor_keys
         seen = plain_inputs(tensordict, actor, critic)
         if seen is None:
             return None
-        action, target = tensordict.get(keys.action), tensordict.get(keys.value_target)
+        with torch.no_grad():
+            terms, grads = self._run_written(tensordict, *seen)
+        add_gradients(written_parameters(actor, critic), grads)
+        return terms
+
+    def _written(self, tensordict: TensorDictBase, x: Tensor, y: Tensor) -> Written:
+        action, target = (
+            tensordict.get(key) for key in (self.tensor_keys.action, self.tensor_keys.value_target)
+        )
         entropy_coeff = self.entropy_coeff if self.entropy_bonus else None
         gain_slope = partial(self._gain_slope, tensordict)
-        with torch.no_grad():
-            policy = write_policy(actor, seen[0], action, gain_slope, entropy_coeff)
-            coeff, kind = self.critic_coeff, self.loss_critic_type
-            return policy | write_value(critic, seen[1], target, coeff=coeff, kind=kind)
+        coeff, kind = self.critic_coeff, self.loss_critic_type
+        policy = write_policy(self.actor_network, x, action, gain_slope, entropy_coeff)
+        value = write_value(self.critic_network, y, target, coeff=coeff, kind=kind)
+        return policy[0] | value[0], policy[1] + value[1]
 
     def estimate(self, rollout: TensorDictBase) -> TensorDictBase:
         """Write advantages, value targets and values into a rollout ``[*B, T]``."""
@@ -171,29 +172,3 @@ class OnPolicyLoss(LossModule):
             and not any(key in tensordict for key in self._loss_mask_keys())
             and are_plain(tensordict, constant=keys.action, columns=columns)
         )
-
-    def _connect(self) -> None:
-        """Make networks that are called directly hold the tensors that optimisers write."""
-        self._networks_are_ours = (
-            self.functional
-            and isinstance(self.actor_network, StochasticActor)
-            and isinstance(self.critic_network, StateValue)
-        )
-        for name in ("actor_network", "critic_network") if self._networks_are_ours else ():
-            params = getattr(self, f"{name}_params")
-            params.to_module(getattr(self, name), preserve_module_state=False)
-        self.__dict__["_run_terms"] = Compiled(self._terms) if self._compiles else self._terms
-
-    def _apply(self, fn: Any, recurse: bool = True) -> OnPolicyLoss:
-        out = super()._apply(fn)
-        self._connect()
-        return out
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy runs its own terms, not this loss's.
-        return {name: value for name, value in self.__dict__.items() if name != "_run_terms"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        # In a copy, parameters and modules are copied apart from one another.
-        self._connect()

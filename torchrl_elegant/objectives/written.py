@@ -20,35 +20,23 @@ from torchrl_elegant.functional import (
 )
 from torchrl_elegant.modules import MLP, StateValue, StochasticActor
 
+Written = tuple[dict[str, Tensor], list[Tensor]]  # terms, gradients of `written_parameters`
 
-class WrittenPass:
-    """One pass through a perceptron, and back into the ``grad`` of its parameters.
 
-    >>> import torch
-    >>> net = MLP(in_features=2, out_features=1, num_cells=(), activation="tanh")
-    >>> written = WrittenPass(net, torch.ones(3, 2))
-    >>> written.backward(torch.ones(3, 1))
-    >>> net.layers[0].weight.grad.tolist()
-    [[3.0, 3.0]]
+def written_parameters(*networks: StochasticActor | StateValue) -> list[Tensor]:
+    """Parameters in the order in which their gradients are written.
+
+    >>> critic = StateValue(observation={"observation": (3,)}, num_cells=(8,))
+    >>> [tuple(param.shape) for param in written_parameters(critic)]
+    [(8, 3), (8,), (1, 8), (1,)]
     """
-
-    def __init__(self, net: MLP, x: Tensor) -> None:
-        self._net = net
-        self._layers = [(layer.weight, layer.bias) for layer in net.linears()]
-        self.output, self._given = perceptron(x, self._layers, net.activate)
-
-    def backward(self, grad: Tensor) -> None:
-        """Add what ``grad`` of the output means for the parameters."""
-        slope = SLOPES[self._net.activation]
-        grads = perceptron_gradient(grad, self._given, self._layers, slope)
-        for layer, pair in zip(self._layers, grads, strict=True):
-            add_gradients(layer, pair)
-
-
-def add_gradients(params: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
-    """As ``backward`` does: into the ``grad`` that is there, or as a new one."""
-    for param, grad in zip(params, grads, strict=True):
-        param.grad = grad if param.grad is None else param.grad + grad
+    params: list[Tensor] = []
+    for network in networks:
+        for layer in network.net.linears():
+            params += [layer.weight, layer.bias]
+        if isinstance(network, StochasticActor):
+            params += network.head_parameters
+    return params
 
 
 def write_policy(
@@ -57,11 +45,12 @@ def write_policy(
     action: Tensor,
     gain_slope: Callable[[Tensor], tuple[Tensor, Tensor]],
     entropy_coeff: Tensor | None,
-) -> dict[str, Tensor]:
-    """``-E[gain(log pi(a|s))] - c H`` and its gradient; ``gain_slope`` gives the gain and its
-    derivative, in memory of its own. Without a coefficient there is no entropy."""
-    written = WrittenPass(actor.net, x)
-    head = actor.head_of(written.output)
+) -> Written:
+    """``-E[gain(log pi(a|s))] - c H``; ``gain_slope`` gives the gain and its derivative, in memory
+    of its own. Without a coefficient there is no entropy."""
+    layers = _layers(actor.net)
+    output, given = perceptron(x, layers, actor.net.activate)
+    head = actor.head_of(output)
     log_prob, backward = head.score(action)  # [B]
     gain, slope = gain_slope(log_prob)
     terms = {"loss_objective": -gain.mean()}
@@ -70,19 +59,33 @@ def write_policy(
         terms["loss_entropy"] = -entropy_coeff * terms["entropy"]
     pull = None if entropy_coeff is None else -entropy_coeff
     grad, others = backward(slope.mul_(-1.0 / slope.numel()), pull)
-    written.backward(grad)
-    add_gradients(actor.head_parameters, others)
-    return terms
+    return terms, [*_gradients(actor.net, layers, given, grad), *others]
 
 
 def write_value(
     critic: StateValue, x: Tensor, target: Tensor, *, coeff: Tensor, kind: str
-) -> dict[str, Tensor]:
-    """``c d(V(s), R)`` and its gradient."""
-    written = WrittenPass(critic.net, x)
-    loss = coeff * value_loss(written.output, target, kind=kind)
-    written.backward(coeff * value_slope(written.output, target, kind=kind))
-    return {"loss_critic": loss}
+) -> Written:
+    """``c d(V(s), R)``.
+
+    >>> import torch
+    >>> critic = StateValue(observation={"observation": (1,)}, num_cells=())
+    >>> one, target = torch.ones(1, 1), torch.zeros(1, 1)
+    >>> terms, grads = write_value(critic, one, target, coeff=torch.tensor(0.5), kind="l2")
+    >>> value = critic.values([one])
+    >>> torch.equal(grads[0], value), torch.equal(terms["loss_critic"], 0.5 * value[0, 0] ** 2)
+    (True, True)
+    """
+    layers = _layers(critic.net)
+    output, given = perceptron(x, layers, critic.net.activate)
+    terms = {"loss_critic": coeff * value_loss(output, target, kind=kind)}
+    grad = coeff * value_slope(output, target, kind=kind)
+    return terms, _gradients(critic.net, layers, given, grad)
+
+
+def add_gradients(params: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+    """As ``backward`` does: into the ``grad`` that is there, or as a new one."""
+    for param, grad in zip(params, grads, strict=True):
+        param.grad = grad if param.grad is None else param.grad + grad
 
 
 def plain_inputs(
@@ -99,3 +102,14 @@ def plain_inputs(
             return None
         seen.append(network.inputs.join([tensordict.get(key) for key in network.in_keys]))
     return seen if all(x.ndim == 2 and not x.requires_grad for x in seen) else None
+
+
+def _layers(net: MLP) -> list[tuple[Tensor, Tensor]]:
+    return [(layer.weight, layer.bias) for layer in net.linears()]
+
+
+def _gradients(
+    net: MLP, layers: Sequence[tuple[Tensor, Tensor]], given: Sequence[Tensor], grad: Tensor
+) -> list[Tensor]:
+    pairs = perceptron_gradient(grad, given, layers, SLOPES[net.activation])
+    return [each for pair in pairs for each in pair]

@@ -8,6 +8,7 @@ from torchrl_elegant.trainers.loop import train_off_policy
 from torchrl_elegant.trainers.policy_file import BUILDERS, Policy, load_policy, save_policy
 from torchrl_elegant.trainers.stepper import LearnerStepper
 from torchrl_elegant.trainers.train import TrainResult, resume, train
+from torchrl_elegant.trainers.tuned import tuned
 
 __all__ = [
     "BUILDERS",
@@ -25,4 +26,5 @@ __all__ = [
     "save_policy",
     "train",
     "train_off_policy",
+    "tuned",
 ]

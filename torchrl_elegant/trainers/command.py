@@ -7,14 +7,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from torchrl_elegant.algorithms import ALGORITHMS
 from torchrl_elegant.algorithms.base import check, check_choices, option
+from torchrl_elegant.algorithms.tuned import tuned_settings
 from torchrl_elegant.trainers.atomic import write_file
 from torchrl_elegant.trainers.config_file import Stored
 from torchrl_elegant.trainers.evaluate import evaluate_run
-from torchrl_elegant.trainers.options import parse, parse_one, run_main
+from torchrl_elegant.trainers.options import Options, parse, parse_one, run_main
 from torchrl_elegant.trainers.train import run_with, stored_run
 from torchrl_elegant.trainers.values import UsageError
 
@@ -24,6 +25,11 @@ class TrainOptions:
     """Words of the training scripts beside the configurations."""
 
     resume: str | None = option(None, "run folder to go on with; other words change its run")
+    tuned: bool = option(False, "start from settings that are known to learn this environment")
+
+    def __post_init__(self) -> None:
+        alone = self.resume is None or not self.tuned
+        check(alone, "tuned", "be false when a run goes on", self.tuned)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,18 +52,28 @@ def train_command(argv: Sequence[str], *, program: str, default: str) -> int:
 
     def main(words: Sequence[str]) -> None:
         _look_here_too()
-        options = parse(
-            words,
-            algorithms=ALGORITHMS,
-            default=default,
-            extra=TrainOptions,
-            stored=_stored,
-            program=program,
-        )
+        options = parse_training(words, default=default, program=program)
         folder = options.extra.resume
         run_with(options.run, options.config, None if folder is None else Path(folder))
 
     return run_main(main, argv)
+
+
+def parse_training(words: Sequence[str], *, default: str, program: str = "train") -> Options:
+    """What the words of a training script ask for.
+
+    >>> parse_training(["tuned=true", "env=CartPole-v1"], default="ppo").run.num_envs
+    8
+    """
+    return parse(
+        words,
+        algorithms=ALGORITHMS,
+        default=default,
+        extra=TrainOptions,
+        stored=_stored,
+        preset=_preset,
+        program=program,
+    )
 
 
 def evaluate_command(argv: Sequence[str], *, program: str) -> int:
@@ -113,6 +129,10 @@ def _look_here_too() -> None:
 
 def _is_folder_word(word: str) -> bool:
     return "=" not in word and not word.startswith("-")
+
+
+def _preset(options: TrainOptions, algorithm: str, env: str) -> dict[str, Any]:
+    return tuned_settings(algorithm, env) if options.tuned else {}
 
 
 def _stored(options: TrainOptions) -> Stored | None:

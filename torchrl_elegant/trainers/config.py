@@ -52,15 +52,19 @@ class RunConfig:
     frame_stack: int = option(1, "pictures in a row that make one observation")
     grey: bool = option(False, "pictures without colours")
     resize: int | None = option(None, "pixels a side of pictures; none: as they come")
-    collector: Literal["sync", "async"] = option(
-        "sync", "sync: collect, then learn; async: workers collect while the learner learns"
+    collector: Literal["sync", "parallel", "async"] = option(
+        "sync",
+        "sync: collect, then learn; parallel: in worker processes, for on-policy algorithms; "
+        "async: workers collect while the learner learns",
     )
-    num_workers: int = option(2, "collecting processes when collector=async")
+    num_workers: int = option(2, "collecting processes unless collector=sync")
     frames_per_batch: int | None = option(
         None,
         "frames between two rounds of updates; none: as the algorithm needs",
     )
-    push_interval: int = option(10, "updates between two weight pushes when collector=async")
+    push_interval: int = option(
+        10, "updates between two weight pushes of collector=async, off-policy"
+    )
     eval_interval: int | None = option(
         None, f"frames between two evaluations; none: total_frames / {_EVALUATIONS}"
     )
@@ -82,9 +86,9 @@ class RunConfig:
         self._check_names()
         self._check_counts()
         self.picture_options()
-        if self.collector == "sync":
-            unused = ("num_workers", "push_interval")
-            check_unused(self, *unused, mode="collector=sync", other="collector=async")
+        unused = {"sync": ("num_workers", "push_interval"), "parallel": ("push_interval",)}
+        mode = f"collector={self.collector}"
+        check_unused(self, *unused.get(self.collector, ()), mode=mode, other="collector=async")
         self._fill_in()
         self._check_batches()
         # A copy, so that the caller's mapping cannot change a frozen configuration.

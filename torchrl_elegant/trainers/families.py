@@ -10,6 +10,12 @@ from torchrl.data import ReplayBuffer
 
 from torchrl_elegant.algorithms import AlgorithmConfig, OffPolicyConfig, OnPolicyConfig, Ramp
 from torchrl_elegant.data import make_buffer
+from torchrl_elegant.trainers.collection import (
+    EnvFactory,
+    build_collector,
+    build_rollout_workers,
+    build_source,
+)
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.learner import Learner
@@ -18,8 +24,7 @@ from torchrl_elegant.trainers.monitor import Follower, Monitor
 from torchrl_elegant.trainers.on_policy import train_on_policy
 from torchrl_elegant.trainers.plan import Counters
 from torchrl_elegant.trainers.rollout_learner import RolloutLearner
-from torchrl_elegant.trainers.rollouts import RolloutSource
-from torchrl_elegant.trainers.setup import EnvFactory, build_collector, build_source
+from torchrl_elegant.trainers.rollouts import RolloutSource, WorkerRollouts
 from torchrl_elegant.trainers.sources import Source
 from torchrl_elegant.trainers.state import RunState
 
@@ -65,7 +70,11 @@ def _full_correction(config: OffPolicyConfig, buffer: ReplayBuffer) -> Ramp:
 def _rollouts(
     run: RunConfig, make: EnvFactory, learner: Learner, counters: Counters, ranks: Ranks
 ) -> RolloutSource:
-    """Whole rollouts of the present policy, each rank its share."""
+    """Whole rollouts of the present policy, each rank its share; or of workers."""
+    if run.collector != "sync":
+        workers = build_rollout_workers(run, make, learner, counters)
+        total = run.total_frames
+        return WorkerRollouts(workers, learner, total_frames=total, frames=counters.frames, ranks=1)
     step = ranks.count * run.num_envs
     frames = -(-(run.frames_per_batch or step) // step) * run.num_envs
     own = replace(run, frames_per_batch=frames)

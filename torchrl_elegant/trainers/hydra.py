@@ -19,16 +19,26 @@ from torchrl.collectors import Collector
 from torchrl.data import ReplayBuffer
 from torchrl.objectives import LossModule
 
-from torchrl_elegant.algorithms import ALGORITHMS, OffPolicyConfig
+from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
 from torchrl_elegant.collectors import AsyncCollector, SyncCollector
 from torchrl_elegant.collectors.blueprint import _PASSED_ON
-from torchrl_elegant.objectives import DDPGLoss, ModSACLoss, REDQLoss, SACLoss, TD3Loss
+from torchrl_elegant.objectives import (
+    DDPGLoss,
+    DiscreteSACLoss,
+    DQNLoss,
+    ModSACLoss,
+    REDQLoss,
+    SACLoss,
+    TD3Loss,
+)
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.config_file import from_plain
 from torchrl_elegant.trainers.train import TrainResult, run_with
 
 LOSSES: dict[str, type[LossModule]] = {
     "elegant_ddpg": DDPGLoss,
+    "elegant_discrete_sac": DiscreteSACLoss,
+    "elegant_dqn": DQNLoss,
     "elegant_redq": REDQLoss,
     "elegant_sac": SACLoss,
     "elegant_td3": TD3Loss,
@@ -61,7 +71,7 @@ class ElegantTrainer:
     """What ``trainer: elegant_<algorithm>`` is instantiated to: a run that waits for ``train``."""
 
     run: RunConfig
-    config: OffPolicyConfig
+    config: AlgorithmConfig
 
     def train(self) -> TrainResult:
         """Train; see ``torchrl_elegant.train``."""

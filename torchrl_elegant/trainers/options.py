@@ -42,6 +42,7 @@ def parse(
     default: str,
     extra: type | None = None,
     stored: Callable[[Any], Stored | None] | None = None,
+    preset: Callable[[Any, str, str], Mapping[str, Any]] | None = None,
     program: str = "train",
 ) -> Options:
     """Read `key=value` words into a `RunConfig`, an algorithm's config and the script's own keys.
@@ -54,6 +55,8 @@ def parse(
         extra: a dataclass of the keys that only this script knows, such as `resume`.
         stored: given the built `extra`, returns the name and configs of the run being continued,
             or None. The words then change those configs instead of the defaults.
+        preset: given the built `extra`, the algorithm's name and the environment's, returns values
+            to take in place of the defaults of both configs.
         program: the name shown in the help.
 
     >>> from dataclasses import make_dataclass
@@ -72,7 +75,11 @@ def parse(
         raise UsageError(f"the stored run trains algorithm={before[0]}, got algorithm={name}")
     chosen, *bases = before or (name or default, None, None)
     classes = (RunConfig, type(before[2]) if before else wanted)
-    given = [_take(words, cls) for cls in classes]
+    values = {} if preset is None else preset(built, wanted.name, words.get("env", RunConfig.env))
+    given = [
+        {key: values[key] for key in field_types(cls) if key in values} | _take(words, cls)
+        for cls in classes
+    ]
     if words:
         key = next(iter(words))
         known = {name for cls in (*classes, *filter(None, [extra])) for name in field_types(cls)}

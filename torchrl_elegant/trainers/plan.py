@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig, OffPolicyConfig
+from torchrl_elegant.algorithms import (
+    ALGORITHMS,
+    AlgorithmConfig,
+    OffPolicyConfig,
+    OnPolicyConfig,
+)
+from torchrl_elegant.algorithms.base import check_unused
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.values import UsageError
@@ -88,14 +94,25 @@ def planned(run: RunConfig, config: AlgorithmConfig) -> RunConfig:
             f"@register({kind.__name__.removesuffix('Config').lower()!r}), so that its runs can "
             "be stored and go on"
         )
+    on_policy = isinstance(config, OnPolicyConfig)
+    if run.collector == "parallel" and not on_policy:
+        raise UsageError(
+            f"`collector` must be sync or async with {config.name}, got {run.collector!r}; workers "
+            "that wait for every few updates are slower than none"
+        )
+    if on_policy:
+        mode = f"{config.name}, whose policy is pushed once a rollout"
+        check_unused(run, "push_interval", mode=mode, other="an off-policy algorithm")
+    # The workers of an on-policy run make one rollout together, those of others one each.
+    envs = run.num_envs * (run.num_workers if on_policy and run.collector != "sync" else 1)
     frames = run.frames_per_batch or config.frames_per_batch(
-        total_frames=run.total_frames, num_envs=run.num_envs
+        total_frames=run.total_frames, num_envs=envs
     )
     config.check_budget(total_frames=run.total_frames, frames_per_batch=frames)
-    if run.collector == "async" and not isinstance(config, OffPolicyConfig):
+    if frames % envs:
         raise UsageError(
-            f"`collector` must be sync with {config.name}, got {run.collector!r}; it learns only "
-            "from what its present policy has collected"
+            f"`frames_per_batch` must be a multiple of num_workers * num_envs ({envs}), got "
+            f"{frames}; set frames_per_batch={-(-frames // envs) * envs}, or none"
         )
     return replace(run, frames_per_batch=frames)
 
@@ -104,7 +121,7 @@ def per_rank(run: RunConfig, config: AlgorithmConfig, ranks: Ranks) -> Algorithm
     """The share of one rank, so that all ranks together do what one would."""
     if ranks.count == 1:
         return config
-    if run.collector == "async":
+    if run.collector != "sync":
         raise UsageError(
             f"`collector` must be sync under torchrun, got {run.collector!r}; each rank "
             "already collects in a process of its own"

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDict
 from tensordict.nn import TensorDictModuleBase
-from torch.nn.functional import one_hot
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.trainers.atomic import write_file
 from torchrl_elegant.trainers.builders import BUILDERS
+from torchrl_elegant.trainers.observed import Observed
 from torchrl_elegant.trainers.plain_actions import PlainActions
 from torchrl_elegant.trainers.values import UsageError, nearest
 
@@ -47,7 +45,8 @@ def save_policy(
             stretched; None where the actor acts in the environment's units) and
             `discrete_actions` (`"one_hot"`, `"categorical"` or None), to whose choices it adds
             `action_start`; `action_sizes` are those of several choices at once; the training loop
-            adds `env`, `frames` and `return_mean`.
+            adds `env`, `frames`, `return_mean`, and `pixels`, with which
+            `Pixels(**pixels).wrap(env)` shows what the policy was trained on.
         builder: the name in `BUILDERS` that makes such an actor; None: its class's name.
 
     >>> import tempfile
@@ -108,8 +107,8 @@ class Policy:
         self._in_own_units = PlainActions(metadata)
         spec: Callable[[], dict[str, Any]] = getattr(actor, "spec_dict", dict)
         shapes = spec().get("observation", {})
-        self._sizes = {key: math.prod(shape) for key, shape in shapes.items()}
-        self._device = next((p.device for p in actor.parameters()), torch.device("cpu"))
+        device = next((p.device for p in actor.parameters()), torch.device("cpu"))
+        self._observed = Observed(actor.in_keys, shapes, device)
 
     @classmethod
     def load(cls, path: str | Path, device: torch.device | str = "cpu") -> Policy:
@@ -118,27 +117,10 @@ class Policy:
         return cls(_build(page, device), page["metadata"])
 
     def __call__(self, observation: Any) -> np.ndarray:
-        data = TensorDict(self._inputs(observation), batch_size=[])
+        data = self._observed(observation)
         with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
             action = self.actor(data).get(self._action_key).cpu().numpy()
         return self._in_own_units(action)
-
-    def _inputs(self, observation: Any) -> dict[str, Any]:
-        if isinstance(observation, Mapping):
-            return {
-                key: self._inputs(value) if isinstance(value, Mapping) else self._tensor(key, value)
-                for key, value in observation.items()
-            }
-        (key,) = self.actor.in_keys
-        return {key: self._tensor(key, observation)}
-
-    def _tensor(self, key: Any, value: Any) -> torch.Tensor:
-        tensor = torch.as_tensor(np.asarray(value), device=self._device)
-        size = self._sizes.get(key, 1)
-        if tensor.ndim == 0:
-            # Environments hand on a single number as a vector, a choice among many as one-hot.
-            tensor = one_hot(tensor, size) if size > 1 else tensor.reshape(1)
-        return tensor.float() if tensor.is_floating_point() or size > 1 else tensor
 
 
 def _read(path: str | Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tensordict import TensorDictBase
 from torchrl.collectors import BaseCollector
 
+from torchrl_elegant.collectors import ParallelCollector
 from torchrl_elegant.trainers.collecting import Collecting
 from torchrl_elegant.trainers.learner import Learner
 
@@ -52,3 +53,16 @@ class RolloutSource(Collecting):
         steps = rollout.shape[-1]
         per_step = rollout.numel() // steps * self._ranks
         return rollout[..., : min(steps, -(-(self._total - self.frames) // per_step))]
+
+
+class WorkerRollouts(RolloutSource):
+    """Rollouts from worker processes, which take up new weights by themselves."""
+
+    def __init__(self, collector: ParallelCollector, learner: Learner, **counts: int) -> None:
+        super().__init__(collector, learner, **counts)
+        # Of workers that are ahead only the rest of their round is waited for.
+        self.activity = "wait" if collector.is_ahead else "collect"
+
+    def push(self, updates: int) -> None:
+        if updates:
+            self._collector.update_policy_weights_(self._learner.policy)

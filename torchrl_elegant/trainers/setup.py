@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-import torch
-from torchrl.data import Categorical, MultiCategorical, MultiOneHot, OneHot, ReplayBuffer
+from torchrl.data import Categorical, MultiCategorical, MultiOneHot, OneHot
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.algorithms import AlgorithmConfig, OffPolicyConfig, OnPolicyConfig
-from torchrl_elegant.collectors import AsyncCollector, SyncCollector
+from torchrl_elegant.algorithms import (
+    AlgorithmConfig,
+    OnPolicyConfig,
+    that_take,
+)
 from torchrl_elegant.envs import GymnasiumEnv, make_env
-from torchrl_elegant.trainers.behaviour import behaviour_copy
+from torchrl_elegant.modules import ActionSpaceError
+from torchrl_elegant.trainers.collection import EnvFactory
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.evaluation import PolicyEvaluator, evaluation_env
 from torchrl_elegant.trainers.learner import Learner
-from torchrl_elegant.trainers.plan import EVALUATE, TRAIN, Counters, free_frames, seed_of
+from torchrl_elegant.trainers.plan import EVALUATE, Counters, seed_of
 from torchrl_elegant.trainers.policy_file import BUILDERS
 from torchrl_elegant.trainers.rollout_learner import RolloutLearner
-from torchrl_elegant.trainers.sources import AsyncSource, Source, SyncSource
 from torchrl_elegant.trainers.values import UsageError
-
-EnvFactory = Callable[..., EnvBase]
 
 
 def env_factory(run: RunConfig, env: Any) -> EnvFactory:
@@ -57,7 +57,8 @@ def build_learner(
     with their_mistake(run):
         env = make(1, seed=0, device=ranks.device)
     try:
-        parts = config.assemble(env)
+        with _told_what_fits():
+            parts = config.assemble(env)
         _check_storable(parts.policy)
         kind = RolloutLearner if isinstance(config, OnPolicyConfig) else Learner
         learner = kind(
@@ -74,6 +75,16 @@ def build_learner(
     pixels = run.picture_options()
     about["pixels"] = None if pixels is None else asdict(pixels)
     return learner, {"env": run.env, "algorithm": config.name, **about}
+
+
+@contextmanager
+def _told_what_fits() -> Iterator[None]:
+    """An algorithm that cannot take an environment's actions names those that can."""
+    try:
+        yield
+    except ActionSpaceError as error:
+        fitting = ", ".join(that_take(error.kind)) or "none that is registered"
+        raise UsageError(f"{error} (algorithms for {error.kind} actions: {fitting})") from error
 
 
 def _check_storable(policy: Any) -> None:
@@ -96,84 +107,6 @@ def build_evaluator(
         run.eval_episodes,
     )
     return PolicyEvaluator(env, learner.policy, episodes=run.eval_episodes)
-
-
-def build_source(
-    run: RunConfig,
-    config: OffPolicyConfig,
-    make: EnvFactory,
-    learner: Learner,
-    buffer: ReplayBuffer,
-    counters: Counters,
-    ranks: Ranks,
-) -> Source:
-    """Collector and buffer, in the mode that is configured."""
-    if run.collector == "async":
-        workers = _workers(run, config, make, learner, buffer, counters)
-        return AsyncSource(workers, learner, push_interval=run.push_interval)
-    collector = build_collector(run, make, learner, counters, ranks)
-    # Not at construction: TorchRL warns there that whole batches are random, as they are meant.
-    collector.init_random_frames = -(-config.warmup // ranks.count)
-    return SyncSource(
-        collector,
-        buffer,
-        learner,
-        keys=list(learner.loss.in_keys),
-        total_frames=run.total_frames,
-        updates_per_frame=config.updates_per_frame,
-        free_frames=free_frames(config, counters),
-        frames=counters.frames,
-        ranks=ranks.count,
-        fold=config.fold and config.fold(),
-    )
-
-
-def build_collector(
-    run: RunConfig, make: EnvFactory, learner: Learner, counters: Counters, ranks: Ranks
-) -> SyncCollector:
-    """A collector of a rank, in this process."""
-    seed = seed_of(run, TRAIN, ranks.rank, counters.frames)
-    return SyncCollector(
-        make(run.num_envs, seed=seed, backend=run.env_backend),
-        behaviour_copy(learner.policy, torch.device("cpu")),
-        total_frames=-1,
-        frames_per_batch=run.frames_per_batch,
-        auto_register_policy_transforms=False,
-        track_traj_ids=False,
-        frames_done=counters.frames // ranks.count,
-    )
-
-
-def _workers(
-    run: RunConfig,
-    config: OffPolicyConfig,
-    make: EnvFactory,
-    learner: Learner,
-    buffer: ReplayBuffer,
-    counters: Counters,
-) -> AsyncCollector:
-    # Updates are counted from here: with a new ratio the old ones would count otherwise.
-    free = free_frames(config, counters) + counters.updates / config.updates_per_frame
-    return AsyncCollector(
-        partial(make, run.num_envs, backend=run.env_backend),
-        learner.policy,
-        num_workers=run.num_workers,
-        replay_buffer=buffer,
-        total_frames=run.total_frames,
-        frames_per_batch=run.frames_per_batch or run.num_envs,
-        auto_register_policy_transforms=False,
-        updates_per_frame=config.updates_per_frame,
-        warmup_frames=round(free),
-        init_random_frames=config.warmup,
-        keys=list(learner.loss.in_keys),
-        seed=seed_of(run, TRAIN),
-        frames_done=counters.frames,
-        # Workers get on to where the first row is known.
-        slack_batches=1 + -(-config.span * run.num_envs // (run.frames_per_batch or run.num_envs)),
-        fold=config.fold,
-        # Statistics take in every row, once.
-        rows_kept=None if learner.prepare and learner.prepare.observes else 1024,
-    )
 
 
 def _discrete_form(env: EnvBase) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 from tensordict.nn import TensorDictModuleBase
 
 from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
+from torchrl_elegant.trainers.collection import EnvFactory
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.config_file import from_yaml
 from torchrl_elegant.trainers.distributed import Ranks
@@ -21,12 +22,7 @@ from torchrl_elegant.trainers.memory import keep_freed_blocks
 from torchrl_elegant.trainers.monitor import Follower, Monitor
 from torchrl_elegant.trainers.plan import per_rank, planned, seed_learner, set_threads
 from torchrl_elegant.trainers.reporter import Reporter
-from torchrl_elegant.trainers.setup import (
-    EnvFactory,
-    build_evaluator,
-    build_learner,
-    env_factory,
-)
+from torchrl_elegant.trainers.setup import build_evaluator, build_learner, env_factory
 from torchrl_elegant.trainers.signals import StopSignals
 from torchrl_elegant.trainers.state import RunState, open_run
 from torchrl_elegant.trainers.values import UsageError

@@ -1,26 +1,42 @@
-"""Stable-Baselines3's SAC, with its defaults where the case does not say otherwise."""
+"""Stable-Baselines3's algorithms, with their defaults where the case does not say otherwise."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+import stable_baselines3
 import torch
-from stable_baselines3 import SAC
 from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.noise import NormalActionNoise
 
-from contenders.case import SACCase
+from contenders.case import OffPolicyCase
 from contenders.transitions import random_transitions
 
 PACKAGES = ("stable-baselines3", "torch")
 
 
-def make(case: SACCase) -> Callable[[int], int]:
+def make(case: OffPolicyCase) -> Callable[[int], int]:
     torch.set_num_threads(case.threads)
-    return serve(build(SAC, case, {}, device="cpu"), case)
+    algorithm = getattr(stable_baselines3, case.algorithm.upper())
+    # Fused Adam is what it takes when told to and not by itself.
+    policy = {"optimizer_kwargs": {"fused": True}} if case.fused else {}
+    return serve(build(algorithm, case, policy, device="cpu"), case)
 
 
-def build(algorithm: type, case: SACCase, policy_options: Mapping[str, Any], **options: Any) -> Any:
+def build(
+    algorithm: type, case: OffPolicyCase, policy_options: Mapping[str, Any], **options: Any
+) -> Any:
+    if case.algorithm in ("ddpg", "td3"):
+        size = case.actions
+        options["action_noise"] = NormalActionNoise(np.zeros(size), np.full(size, case.noise))
+    if case.algorithm == "dqn":
+        options |= {
+            "exploration_initial_eps": case.noise,
+            "exploration_final_eps": case.noise,
+            "target_update_interval": 1,
+        }
     return algorithm(
         "MlpPolicy",
         case.env,
@@ -38,7 +54,7 @@ def build(algorithm: type, case: SACCase, policy_options: Mapping[str, Any], **o
     )
 
 
-def serve(model: Any, case: SACCase) -> Callable[[int], int]:
+def serve(model: Any, case: OffPolicyCase) -> Callable[[int], int]:
     # A logger without outputs: what is recorded goes nowhere.
     model.set_logger(Logger(folder=None, output_formats=[]))
     if case.kind == "loop":

@@ -1,17 +1,18 @@
-"""torchrl_elegant's SAC, built as its training builds it."""
+"""torchrl_elegant's algorithms, built as its training builds them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from tensordict import TensorDict
 from torchrl.data import ReplayBuffer
 from torchrl.envs.utils import ExplorationType
 
-from contenders.case import SACCase
-from contenders.sac.torchrl import stored
-from torchrl_elegant.algorithms import SACConfig
+from contenders.case import OffPolicyCase
+from contenders.off_policy.torchrl import stored
+from torchrl_elegant.algorithms import ALGORITHMS, OffPolicyConfig
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
@@ -22,23 +23,16 @@ from torchrl_elegant.trainers.memory import keep_freed_blocks
 PACKAGES = ("torchrl_elegant", "torchrl", "tensordict", "torch")
 
 
-def make(case: SACCase) -> Callable[[int], int]:
+def make(case: OffPolicyCase) -> Callable[[int], int]:
     torch.set_num_threads(case.threads)
     keep_freed_blocks()  # as `train` does
     torch.manual_seed(case.seed)
     env = make_env(case.env, 1, seed=case.seed)
-    config = SACConfig(
-        num_cells=(case.width, case.width),
-        actor_lr=case.learning_rate,
-        critic_lr=case.learning_rate,
-        alpha_lr=case.learning_rate,
-        gamma=case.gamma,
-        tau=case.tau,
-    )
-    learner = Learner(config.build(env))
+    config = config_of(case)
+    learner = Learner(config.build(env), max_grad_norm=config.max_grad_norm)
     buffer = make_buffer(size=case.buffer)
     if case.kind == "update":
-        buffer.extend(stored(case))
+        buffer.extend(stored(case, env))
 
         def updates(count: int) -> int:
             rounds = -(-count // case.group)
@@ -60,8 +54,30 @@ def make(case: SACCase) -> Callable[[int], int]:
     return looper(case, iter(collector), buffer, learner)
 
 
+def config_of(case: OffPolicyCase) -> OffPolicyConfig:
+    rate = case.learning_rate
+    options: dict[str, Any] = {
+        "num_cells": (case.width, case.width),
+        "gamma": case.gamma,
+        "tau": case.tau,
+    }
+    if case.algorithm == "dqn":
+        epsilon = {"epsilon_start": case.noise, "epsilon_end": case.noise}
+        return ALGORITHMS["dqn"](lr=rate, **epsilon, **options)
+    options |= {"actor_lr": rate, "critic_lr": rate}
+    if case.algorithm in ("ddpg", "td3"):
+        return ALGORITHMS[case.algorithm](noise_std=case.noise, **options)
+    options["alpha_lr"] = rate
+    if case.algorithm == "sac":
+        return ALGORITHMS["sac"](**options)
+    options |= {"num_critics": case.critics, "target_members": case.members}
+    if case.actor_period == 1:
+        return ALGORITHMS["sac"](actor_value="mean", **options)
+    return ALGORITHMS["redq"](updates_per_frame=case.actor_period, **options)
+
+
 def looper(
-    case: SACCase, batches: Iterator[TensorDict], buffer: ReplayBuffer, learner: Learner
+    case: OffPolicyCase, batches: Iterator[TensorDict], buffer: ReplayBuffer, learner: Learner
 ) -> Callable[[int], int]:
     def collect() -> int:
         frames = next(batches).reshape(-1)

@@ -1,0 +1,93 @@
+"""What Stable-Baselines3 is told, so that it trains what a configuration of ours says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchrl_elegant import RunConfig
+from torchrl_elegant.algorithms import (
+    A2CConfig,
+    AlgorithmConfig,
+    DDPGConfig,
+    DQNConfig,
+    OffPolicyConfig,
+    OnPolicyConfig,
+    PPOConfig,
+    SACConfig,
+    TD3Config,
+)
+
+#: Our names of the algorithms that it has, and its own.
+NAMES = {"a2c": "A2C", "ddpg": "DDPG", "dqn": "DQN", "ppo": "PPO", "sac": "SAC", "td3": "TD3"}
+
+
+def settings_of(config: AlgorithmConfig, run: RunConfig) -> dict[str, Any]:
+    """Plain data: the constructor's arguments, and what belongs around it."""
+    options: dict[str, Any] = {"gamma": config.gamma}
+    if isinstance(config, OnPolicyConfig):
+        options |= _on_policy(config, run)
+    elif isinstance(config, OffPolicyConfig):
+        options |= _off_policy(config)
+    return {
+        "algorithm": NAMES[config.name],
+        "options": options,
+        "net_arch": list(config.num_cells),
+        "activation": config.activation,
+        "normalize": [config.normalize_observation, config.normalize_value],
+        # Exploration is an object there.
+        "noise_std": config.noise_std if isinstance(config, DDPGConfig) else None,
+        # A rate that goes to nothing is a function there.
+        "linear": isinstance(config, OnPolicyConfig) and config.lr_end == 0.0,
+    }
+
+
+def _off_policy(config: OffPolicyConfig) -> dict[str, Any]:
+    ratio = config.updates_per_frame
+    options: dict[str, Any] = {
+        "batch_size": config.batch_size,
+        "buffer_size": config.buffer_size,
+        "learning_starts": config.warmup,
+        "tau": config.tau,
+        "train_freq": max(1, round(1 / ratio)),
+        "gradient_steps": max(1, round(ratio)),
+    }
+    if isinstance(config, DQNConfig):
+        return options | {
+            "learning_rate": config.lr,
+            "exploration_fraction": config.epsilon_part,
+            "exploration_initial_eps": config.epsilon_start,
+            "exploration_final_eps": config.epsilon_end,
+            "target_update_interval": config.target_period or options["train_freq"],
+            "tau": 1.0 if config.target_period else config.tau,
+            "max_grad_norm": config.max_grad_norm,
+        }
+    assert isinstance(config, (SACConfig, DDPGConfig))
+    options["learning_rate"] = config.critic_lr
+    if isinstance(config, TD3Config):
+        options["policy_delay"] = config.actor_period
+        options["target_policy_noise"] = config.policy_noise
+        options["target_noise_clip"] = config.noise_clip
+    if isinstance(config, SACConfig) and config.target_entropy is not None:
+        options["target_entropy"] = config.target_entropy
+    return options
+
+
+def _on_policy(config: OnPolicyConfig, run: RunConfig) -> dict[str, Any]:
+    frames = run.frames_per_batch or config.frames_per_batch(
+        total_frames=run.total_frames, num_envs=run.num_envs
+    )
+    options: dict[str, Any] = {
+        "learning_rate": config.lr,
+        "n_steps": frames // run.num_envs,
+        "gae_lambda": config.lmbda,
+        "ent_coef": config.entropy_coeff,
+        "vf_coef": config.critic_coeff,
+        "max_grad_norm": config.max_grad_norm,
+        "normalize_advantage": config.normalize_advantage,
+    }
+    if isinstance(config, PPOConfig):
+        options |= {"batch_size": config.batch_size, "n_epochs": config.epochs}
+        options["clip_range"] = config.clip_epsilon
+    if isinstance(config, A2CConfig):
+        options["use_rms_prop"] = config.optimizer == "rmsprop"
+    return options

@@ -1,1 +1,0 @@
-"""SAC: gradient updates alone, and the loop of collection and training."""

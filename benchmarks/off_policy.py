@@ -1,0 +1,97 @@
+"""Speed of DDPG, TD3 and DQN: ours beside Stable-Baselines3 and TorchRL, in one interleaved run.
+
+    python benchmarks/off_policy.py                                  # peers in this interpreter
+    python benchmarks/off_policy.py --peers-python path/to/python    # they are in another one
+
+Writes ``benchmarks/results/off_policy.md``, ``.csv`` and ``.png``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from _interleave import Contender
+from _report import Ratio
+from _study import Study
+from contenders.case import OffPolicyCase
+
+WIDE = {"width": 256, "batch": 256, "threads": 2, "processors": 2}
+NARROW = {"width": 64, "batch": 64, "threads": 1, "processors": 1}
+CHEETAH = {"env": "HalfCheetah-v5", "actions": 6}
+PENDULUM = {"env": "Pendulum-v1", "actions": 1}
+CARTPOLE = {"env": "CartPole-v1", "noise": 0.05}
+
+
+def case(algorithm: str, kind: str, **options: Any) -> OffPolicyCase:
+    threads, width, batch = (options[name] for name in ("threads", "width", "batch"))
+    what = {"update": "updates at the sizes of", "loop": "training loop, an update a frame,"}[kind]
+    env = options["env"]
+    return OffPolicyCase(
+        slug=f"{algorithm}-{kind}-{env.split('-')[0].lower()}",
+        title=f"{algorithm.upper()}, {what} {env}, {width}x{width}, batch {batch}, {threads} "
+        f"thread{'s' * (threads > 1)}",
+        kind=kind,
+        algorithm=algorithm,
+        **options,
+    )
+
+
+CASES = (
+    *(
+        case(algorithm, kind, **task)
+        for algorithm in ("ddpg", "td3")
+        for kind in ("update", "loop")
+        for task in (CHEETAH | WIDE, PENDULUM | NARROW)
+    ),
+    *(case("dqn", kind, **CARTPOLE, **NARROW) for kind in ("update", "loop")),
+)
+
+OURS = Contender(name="torchrl_elegant", module="off_policy.ours", imports=("torchrl_elegant",))
+TORCHRL = Contender(name="TorchRL", module="off_policy.torchrl", imports=("torchrl",))
+SB3 = Contender(
+    name="Stable-Baselines3",
+    module="off_policy.sb3",
+    python="peers",
+    imports=("stable_baselines3", "mujoco"),
+)
+SBX = Contender(
+    name="SBX (compiled JAX)", module="off_policy.sbx", python="peers", imports=("sbx", "mujoco")
+)
+GROUPED, SB3_GROUPED = (
+    replace(one, name=f"{one.name}, 16 at once", options={"group": 16}) for one in (OURS, SB3)
+)
+FUSED = replace(SB3, name="Stable-Baselines3, fused Adam", options={"fused": True})
+
+STUDY = Study(
+    name="off_policy",
+    title="Speed of DDPG, TD3 and DQN",
+    about=__doc__,
+    notes=(
+        "The target networks move by 0.005 at every update (TD3: at every second, with the actor). "
+        "*16 at once*, the default of our training, collects 16 frames and then makes their 16 "
+        "updates; in updates alone, 16 are asked for in one call. DQN clips gradients at 10 "
+        "everywhere. TorchRL draws one batch at a time."
+    ),
+    cases=CASES,
+    contenders={
+        "ours": OURS,
+        "ours-grouped": GROUPED,
+        "torchrl": TORCHRL,
+        "sb3": SB3,
+        "sb3-grouped": SB3_GROUPED,
+        "sb3-fused": FUSED,
+        "sbx": SBX,
+    },
+    ratios=(
+        Ratio(of=GROUPED.name, to=(SB3.name,), at_least=1.3),
+        Ratio(of=GROUPED.name, to=(SB3_GROUPED.name,)),
+        Ratio(of=OURS.name, to=(SB3.name,)),
+        Ratio(of=OURS.name, to=(FUSED.name,)),
+        Ratio(of=OURS.name, to=(TORCHRL.name,)),
+        Ratio(of=OURS.name, to=(SBX.name,)),
+    ),
+)
+
+if __name__ == "__main__":
+    STUDY.main()

@@ -1,0 +1,78 @@
+"""Speed of REDQ: ours beside TorchRL and SBX, in one interleaved run.
+
+    python benchmarks/redq.py                                  # the peers are in this interpreter
+    python benchmarks/redq.py --peers-python path/to/python    # they are in another one
+
+Writes ``benchmarks/results/redq.md``, ``.csv`` and ``.png``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from _interleave import Contender
+from _report import Ratio
+from _study import Study
+from contenders.case import OffPolicyCase
+
+CASES = (
+    OffPolicyCase(
+        slug="update",
+        title="Updates, 10 critics, 17 observations, 6 actions, 256x256, batch 256, 2 threads",
+        kind="update",
+        algorithm="redq",
+        env="HalfCheetah-v5",
+        width=256,
+        batch=256,
+        threads=2,
+        processors=2,
+        group=20,
+    ),
+    *(
+        OffPolicyCase(
+            slug=f"loop-{env.split('-')[0].lower()}",
+            title=f"Training loop, {env}, 10 critics, 256x256, batch 256, 20 updates a frame, "
+            "2 threads",
+            kind="loop",
+            algorithm="redq",
+            env=env,
+            width=256,
+            batch=256,
+            threads=2,
+            processors=2,
+            ratio=20,
+        )
+        for env in ("Hopper-v5", "HalfCheetah-v5")
+    ),
+)
+
+OURS = Contender(name="torchrl_elegant", module="off_policy.ours", imports=("torchrl_elegant",))
+EVERY = replace(OURS, name="torchrl_elegant, actor at every update", options={"actor_period": 1})
+TORCHRL = Contender(name="TorchRL", module="off_policy.torchrl", imports=("torchrl",))
+SBX = Contender(
+    name="SBX's SAC (compiled JAX), minimum over all",
+    module="off_policy.sbx",
+    python="peers",
+    imports=("sbx", "mujoco"),
+)
+
+STUDY = Study(
+    name="redq",
+    title="Speed of REDQ",
+    about=__doc__,
+    notes=(
+        "An update is one of all 10 critics, towards the minimum of 2; a frame of the loop has 20 "
+        "of them. The actor follows at every 20th, as in the paper; TorchRL's loss has the actor's "
+        "in it at every update, which ours does too where the name says so."
+    ),
+    cases=CASES,
+    contenders={"ours": OURS, "ours-every": EVERY, "torchrl": TORCHRL, "sbx": SBX},
+    ratios=(
+        Ratio(of=OURS.name, to=(TORCHRL.name,), at_least=4.0),
+        Ratio(of=EVERY.name, to=(TORCHRL.name,)),
+        Ratio(of=OURS.name, to=(SBX.name,)),
+    ),
+)
+
+if __name__ == "__main__":
+    STUDY.main()

@@ -1,0 +1,45 @@
+"""DDPG and TD3 learn to swing a pendulum up, and do not where the actor cannot learn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torchrl_elegant.algorithms import DDPGConfig, TD3Config
+from torchrl_elegant.trainers import train
+
+SMALL = {"num_cells": (64, 64), "batch_size": 64, "warmup": 500}
+
+
+def final_return(config: DDPGConfig, folder: Path, frames: int) -> float:
+    result = train(
+        config,
+        "Pendulum-v1",
+        total_frames=frames,
+        eval_interval=frames,
+        eval_episodes=10,
+        checkpoint_interval=frames,
+        folder=str(folder),
+        logger="none",
+        progress=False,
+        threads=1,
+    )
+    return result.history[-1]["return_mean"]
+
+
+CASES = [
+    pytest.param(DDPGConfig, {}, 6_000, id="ddpg"),
+    pytest.param(DDPGConfig, {"noise": "ou", "noise_std": 0.2}, 6_000, id="ddpg, drifting noise"),
+    pytest.param(TD3Config, {}, 9_000, id="td3"),
+]
+
+
+@pytest.mark.parametrize(("config", "options", "frames"), CASES)
+def test_it_learns_to_swing_a_pendulum_up(tmp_path, config, options, frames):
+    assert final_return(config(**SMALL, **options), tmp_path / "run", frames) >= -300.0
+
+
+@pytest.mark.parametrize("config", [DDPGConfig, TD3Config])
+def test_it_learns_nothing_where_the_actor_cannot_move(tmp_path, config):
+    assert final_return(config(actor_lr=1e-9, **SMALL), tmp_path / "run", 3_000) <= -700.0

@@ -1,0 +1,117 @@
+"""From configurations to whatever collects frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torchrl.data import ReplayBuffer
+from torchrl.envs import EnvBase
+
+from torchrl_elegant.algorithms import OffPolicyConfig
+from torchrl_elegant.collectors import AsyncCollector, ParallelCollector, SyncCollector
+from torchrl_elegant.trainers.behaviour import behaviour_copy
+from torchrl_elegant.trainers.config import RunConfig
+from torchrl_elegant.trainers.distributed import Ranks
+from torchrl_elegant.trainers.learner import Learner
+from torchrl_elegant.trainers.plan import TRAIN, Counters, free_frames, seed_of
+from torchrl_elegant.trainers.sources import AsyncSource, Source, SyncSource
+
+EnvFactory = Callable[..., EnvBase]
+
+
+def build_source(
+    run: RunConfig,
+    config: OffPolicyConfig,
+    make: EnvFactory,
+    learner: Learner,
+    buffer: ReplayBuffer,
+    counters: Counters,
+    ranks: Ranks,
+) -> Source:
+    """Collector and buffer, in the mode that is configured."""
+    if run.collector == "async":
+        workers = _workers(run, config, make, learner, buffer, counters)
+        return AsyncSource(workers, learner, push_interval=run.push_interval)
+    collector = build_collector(run, make, learner, counters, ranks)
+    # Not at construction: TorchRL warns there that whole batches are random, as they are meant.
+    collector.init_random_frames = -(-config.warmup // ranks.count)
+    return SyncSource(
+        collector,
+        buffer,
+        learner,
+        keys=list(learner.loss.in_keys),
+        total_frames=run.total_frames,
+        updates_per_frame=config.updates_per_frame,
+        free_frames=free_frames(config, counters),
+        frames=counters.frames,
+        ranks=ranks.count,
+        fold=config.fold and config.fold(),
+    )
+
+
+def build_collector(
+    run: RunConfig, make: EnvFactory, learner: Learner, counters: Counters, ranks: Ranks
+) -> SyncCollector:
+    """A collector of a rank, in this process."""
+    seed = seed_of(run, TRAIN, ranks.rank, counters.frames)
+    return SyncCollector(
+        make(run.num_envs, seed=seed, backend=run.env_backend),
+        behaviour_copy(learner.policy, torch.device("cpu")),
+        total_frames=-1,
+        frames_per_batch=run.frames_per_batch,
+        auto_register_policy_transforms=False,
+        track_traj_ids=False,
+        frames_done=counters.frames // ranks.count,
+    )
+
+
+def build_rollout_workers(
+    run: RunConfig, make: EnvFactory, learner: Learner, counters: Counters
+) -> ParallelCollector:
+    """Workers that make a rollout together, one ahead of the learner if asynchronous."""
+    assert run.frames_per_batch is not None
+    return ParallelCollector(
+        partial(make, run.num_envs, backend=run.env_backend),
+        learner.policy,
+        num_workers=run.num_workers,
+        frames_per_batch=run.frames_per_batch,
+        total_frames=run.total_frames,
+        seed=seed_of(run, TRAIN),
+        frames_done=counters.frames,
+        ahead=run.collector == "async",
+        auto_register_policy_transforms=False,
+    )
+
+
+def _workers(
+    run: RunConfig,
+    config: OffPolicyConfig,
+    make: EnvFactory,
+    learner: Learner,
+    buffer: ReplayBuffer,
+    counters: Counters,
+) -> AsyncCollector:
+    # Updates are counted from here: with a new ratio the old ones would count otherwise.
+    free = free_frames(config, counters) + counters.updates / config.updates_per_frame
+    return AsyncCollector(
+        partial(make, run.num_envs, backend=run.env_backend),
+        learner.policy,
+        num_workers=run.num_workers,
+        replay_buffer=buffer,
+        total_frames=run.total_frames,
+        frames_per_batch=run.frames_per_batch or run.num_envs,
+        auto_register_policy_transforms=False,
+        updates_per_frame=config.updates_per_frame,
+        warmup_frames=round(free),
+        init_random_frames=config.warmup,
+        keys=list(learner.loss.in_keys),
+        seed=seed_of(run, TRAIN),
+        frames_done=counters.frames,
+        # Workers get on to where the first row is known.
+        slack_batches=1 + -(-config.span * run.num_envs // (run.frames_per_batch or run.num_envs)),
+        fold=config.fold,
+        # Statistics take in every row, once.
+        rows_kept=None if learner.prepare and learner.prepare.observes else 1024,
+    )
