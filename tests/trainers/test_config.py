@@ -58,7 +58,7 @@ def test_env_kwargs_are_a_copy():
         ("env_kwargs", {"f": print}, "factory"),
         ("env_kwargs", {1: 2}, "plain data"),
         ("env_kwargs", [1], "plain data"),
-        ("collector", "asinc", "one of sync, async, got `asinc`"),
+        ("collector", "asinc", "one of sync, parallel, async, got `asinc`"),
         ("num_workers", 0, "1 or more"),
         ("frames_per_batch", 0, "1 or more"),
         ("push_interval", 0, "1 or more"),
