@@ -6,7 +6,16 @@ import math
 
 import pytest
 import torch
-from ppo_cases import ACT, OBS, gradients, lean_nets, make_actor, make_rows, make_value
+from ppo_cases import (
+    ACT,
+    OBS,
+    gradients,
+    lean_nets,
+    make_actor,
+    make_rows,
+    make_value,
+    torchrl_nets,
+)
 from tensordict import TensorDict
 from torch import nn
 
@@ -150,6 +159,16 @@ def test_reports():
     expected |= {"kl_approx": -math.log(1.25) / 4, "ESS": 4.75**2 / (0.25 + 1 + 1.25**2 + 4) / 4}
     assert {name: out[name].item() for name in expected} == pytest.approx(expected)
     assert out["explained_variance"].item() == pytest.approx(1.0)  # the targets have none
+
+
+def test_divergence_from_the_policy_that_collected():
+    rows = unit_rows((0.5, 2.0, 1.0), (1.0,) * 3)
+    # rho - 1 - log rho: -0.5 + log 2, 1 - log 2, 0
+    assert unit_loss().divergence(rows).item() == pytest.approx(0.5 / 3)
+    actor, critic = torchrl_nets()
+    rows = make_rows(actor)
+    rows["action_log_prob"] = actor.get_dist(rows).log_prob(rows["action"]).detach()
+    assert ClipPPOLoss(actor, critic).divergence(rows).item() == pytest.approx(0.0, abs=1e-4)
 
 
 @pytest.mark.parametrize(

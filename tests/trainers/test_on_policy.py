@@ -24,7 +24,7 @@ from sameness import assert_same
 from tensordict import TensorDict
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from torchrl_elegant.algorithms import PPOConfig, SACConfig
+from torchrl_elegant.algorithms import A2CConfig, PPOConfig, SACConfig
 from torchrl_elegant.collectors import WorkerDiedError
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import CategoricalActor
@@ -672,3 +672,44 @@ def test_the_script_shows_its_options_and_names_a_mistake():
     assert wrong.returncode == 2
     assert "`clip_epsilon` must lie in (0, 1), got `2" in wrong.stderr
     assert "Traceback" not in wrong.stderr
+
+
+class Dials(gymnasium.Env):
+    """Takes two choices at once, and only those of its space."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,))
+    action_space = spaces.MultiDiscrete([3, 2], start=[5, 0])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(np.asarray(action)), action
+        self.steps += 1
+        return np.zeros(2, np.float32), float(action[0]), False, self.steps == 5, {}
+
+
+@pytest.mark.parametrize("config", [SMALL, A2CConfig(num_cells=(8,), batch_size=10)])
+def test_several_choices_from_training_to_plain_gymnasium(go, config):
+    result = go(config, env=Dials, num_envs=3)
+    policy = Policy.load(result.folder / "policy.pt")
+    assert Dials.action_space.contains(policy(np.zeros(2)))
+    assert result.history[-1]["return_mean"] >= 25.0
+    second = resume(result.folder, total_frames=180, env_factory=Dials)
+    assert second.history[-1]["frames"] == 180
+
+
+def test_a_run_of_a2c_makes_one_update_of_each_rollout(go, learners):
+    result = go(
+        A2CConfig(num_cells=(8,), batch_size=10, entropy_coeff=0.01), num_envs=3, frames_per_batch=9
+    )
+    last = result.history[-1]
+    assert (last["frames"], last["updates"]) == (120, 14)
+    finite = ("loss_objective", "loss_critic", "loss_entropy", "entropy", "explained_variance")
+    assert all(math.isfinite(last[name]) for name in finite)
+    assert Policy.load(result.folder / "policy.pt")(np.zeros(2)).shape == (1,)
+    resume(result.folder, total_frames=180)
+    (before, _), (_, at_start) = learners
+    assert_same(before.state_dict(), at_start)

@@ -60,9 +60,8 @@ class ClipPPOLoss(OnPolicyLoss, objectives.ClipPPOLoss):
 
     def divergence(self, rows: TensorDictBase) -> Tensor:
         """``KL(mu, pi)`` of the policy that collected ``rows`` and the present one, estimated."""
-        keys, actor = self.tensor_keys, self.actor_network
-        log_prob = actor.get_dist(rows).log_prob(rows.get(keys.action))
-        return kl_estimate(log_prob - rows.get(keys.sample_log_prob))
+        log_prob, *_ = self._get_cur_log_prob(rows)  # by TorchRL, over any networks
+        return kl_estimate(log_prob - rows.get(self.tensor_keys.sample_log_prob))
 
     def _gain(self, tensordict: TensorDictBase, log_prob: Tensor) -> Tensor:
         log_ratio = log_prob - tensordict.get(self.tensor_keys.sample_log_prob)
