@@ -18,8 +18,13 @@ from torchrl_elegant.algorithms.base import option
 from torchrl_elegant.collectors import AsyncCollector, SyncCollector
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
-from torchrl_elegant.modules import build_actor, build_critic
-from torchrl_elegant.objectives import ModSACLoss, SACLoss
+from torchrl_elegant.modules import (
+    build_actor,
+    build_critic,
+    build_stochastic_actor,
+    build_value,
+)
+from torchrl_elegant.objectives import A2CLoss, ClipPPOLoss, ModSACLoss, SACLoss
 from torchrl_elegant.trainers.hydra import register_groups
 
 pendulum = partial(make_env, "Pendulum-v1")
@@ -46,6 +51,20 @@ def test_losses_are_built_with_the_fields_that_were_overridden(name, kind):
     loss = instantiate(cfg.loss, **networks)
     assert type(loss) is kind
     assert loss.target_members == 1
+    assert loss.value_estimator.gamma.item() == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("elegant_ppo", ClipPPOLoss), ("elegant_a2c", A2CLoss)])
+def test_on_policy_losses_too(name, kind):
+    cfg = composed(f"+loss={name}", "loss.entropy_coeff=0.5", "loss.gamma=0.9")
+    env = make_env("CartPole-v1")
+    networks = {
+        "actor_network": build_stochastic_actor(env, num_cells=(8,)),
+        "critic_network": build_value(env, num_cells=(8,)),
+    }
+    loss = instantiate(cfg.loss, **networks)
+    assert type(loss) is kind
+    assert loss.entropy_coeff.item() == 0.5
     assert loss.value_estimator.gamma.item() == pytest.approx(0.9)
 
 

@@ -23,6 +23,8 @@ from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
 from torchrl_elegant.collectors import AsyncCollector, SyncCollector
 from torchrl_elegant.collectors.blueprint import _PASSED_ON
 from torchrl_elegant.objectives import (
+    A2CLoss,
+    ClipPPOLoss,
     DDPGLoss,
     DiscreteSACLoss,
     DQNLoss,
@@ -36,9 +38,11 @@ from torchrl_elegant.trainers.config_file import from_plain
 from torchrl_elegant.trainers.train import TrainResult, run_with
 
 LOSSES: dict[str, type[LossModule]] = {
+    "elegant_a2c": A2CLoss,
     "elegant_ddpg": DDPGLoss,
     "elegant_discrete_sac": DiscreteSACLoss,
     "elegant_dqn": DQNLoss,
+    "elegant_ppo": ClipPPOLoss,
     "elegant_redq": REDQLoss,
     "elegant_sac": SACLoss,
     "elegant_td3": TD3Loss,
