@@ -39,7 +39,7 @@ class DiscreteSACConfig(DiscreteOffPolicyConfig):
     temperature: Literal["learned", "fixed"] = option("learned", "is alpha learnt or kept")
     alpha: float = option(1.0, "temperature at the start, or for good when fixed")
     entropy_part: float = option(
-        0.3, "entropy alpha aims at, or is reported against, as a part of the largest there is"
+        0.1, "entropy alpha aims at, or is reported against, as a part of the largest there is"
     )
     loss_function: Literal["l2", "smooth_l1", "l1"] = option("l2", "distance of value and target")
 

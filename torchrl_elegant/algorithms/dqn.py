@@ -30,7 +30,7 @@ class DQNConfig(DiscreteOffPolicyConfig):
 
     dueling: ClassVar[bool] = False
 
-    max_grad_norm: float | None = option(10.0, "largest norm of the gradient; none: no clipping")
+    max_grad_norm: float | None = option(1.0, "largest norm of the gradient; none: no clipping")
     lr: float = option(1e-3, "learning rate")
     target_period: int | None = option(
         None, "updates after which the target is a new copy; none: it moves by tau at each"
