@@ -69,7 +69,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["num_workers=4"], ["`num_workers` must stay 2 with collector=sync", "collector=async"]),
         (["push_interval=4"], ["`push_interval` must stay 10 with collector=sync"]),
         (["temperature=fixed", "alpha_lr=1"], ["`alpha_lr` must stay 0.0003", "fixed"]),
-        (["collector=asink"], ["`collector`", "sync, async", "asink"]),
+        (["collector=asink"], ["`collector`", "sync, parallel, async", "asink"]),
         (["total_frames=many"], ["`total_frames`", "an integer", "many"]),
         (["env=Pendlum-v1"], ["Pendlum-v1", "Pendulum-v1"]),
         (["env=CartPole-v1"], ["continuous action space"]),
