@@ -39,6 +39,33 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "lunarlander_continuous": ("env=LunarLanderContinuous-v3", "tuned=true"),
     "hopper": ("env=Hopper-v5", "tuned=true"),
     "halfcheetah": ("env=HalfCheetah-v5", "tuned=true"),
+    # Seen, not told: pictures of 20 by 20 bytes.
+    "catch": (
+        "env=_seen:Catch",
+        "frame_stack=2",
+        "num_envs=8",
+        "frames_per_batch=1024",
+        "total_frames=150000",
+        "lr=1e-3",
+        "batch_size=256",
+        "epochs=6",
+        "entropy_coeff=0.01",
+        "activation=relu",
+    ),
+    "reach": (
+        "env=_seen:Reach",
+        "num_envs=4",
+        "total_frames=12000",
+        "batch_size=64",
+        "num_cells=64,64",
+        "actor_lr=1e-3",
+        "critic_lr=1e-3",
+        "alpha_lr=1e-3",
+        "gamma=0.9",
+        "alpha=0.2",
+        "buffer_size=20000",
+        "updates_per_frame=0.5",
+    ),
     # What many updates a frame buy: few frames, and nets as small as the machine.
     "hopper_few_frames": (
         "env=Hopper-v5",
