@@ -82,7 +82,15 @@ _PPO: dict[str, Settings] = {
     "Humanoid-v5": {**_PPO_WALKER, "total_frames": 5_000_000},
 }
 _A2C: dict[str, Settings] = {
-    "Pendulum-v1": {**_SCALED, "num_envs": 8, "gamma": 0.9, "lmbda": 0.9, "total_frames": 300_000},
+    "Pendulum-v1": {
+        **_SCALED,
+        "num_envs": 8,
+        "gamma": 0.9,
+        "lmbda": 0.9,
+        "lr_end": 0.0,
+        "log_std": -0.5,
+        "total_frames": 1_000_000,
+    },
     "CartPole-v1": {"num_envs": 8, "total_frames": 200_000},
     "Acrobot-v1": {"num_envs": 16, "total_frames": 300_000},
     "LunarLander-v3": {"num_envs": 8, "lr_end": 0.0, "total_frames": 500_000},
