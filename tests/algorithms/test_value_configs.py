@@ -136,7 +136,7 @@ def test_refusals(config, name, value):
 
 
 def test_a_period_has_no_use_for_tau():
-    message = "`tau` must stay 0.01 with target_period=10, got `0.1`; set target_period=none"
+    message = "`tau` must stay 0.005 with target_period=10, got `0.1`; set target_period=none"
     with pytest.raises(ValueError, match=message):
         DQNConfig(target_period=10, tau=0.1)
 

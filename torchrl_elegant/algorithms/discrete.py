@@ -20,7 +20,6 @@ class DiscreteOffPolicyConfig(OffPolicyConfig):
 
     actions: ClassVar[tuple[str, ...]] = ("discrete",)
 
-    tau: float = option(0.01, "how far the target networks move at each update")
     batch_size: int = option(128, "transitions per update")
     buffer_size: int = option(100_000, "transitions the replay buffer holds")
     updates_per_frame: float = option(0.5, "updates of the critics per collected frame")
