@@ -28,6 +28,7 @@ class VTrace(WholeRollouts, torchrl_value.VTrace):
             does; a surrogate that weighs by pi/mu itself, such as PPO's, must have False.
         kwargs: as TorchRL.
 
+    >>> import torch
     >>> from tensordict import TensorDict
     >>> from torchrl_elegant.modules import GaussianActor, StateValue
     >>> import torch

@@ -50,6 +50,7 @@ def save_policy(
         builder: the name in `BUILDERS` that makes such an actor; None: its class's name.
 
     >>> import tempfile
+    >>> from torchrl_elegant.modules import SquashedGaussianActor
     >>> actor = SquashedGaussianActor(observation={"observation": (3,)}, low=[-1.0], high=[1.0])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save_policy(f"{folder}/policy.pt", actor, {"env": "Pendulum-v1"})
