@@ -190,3 +190,21 @@ def test_the_way_out_ends_the_error():
         check(False, "tau", "be small", 2, "use less")
     with pytest.raises(ValueError, match=r"^`tau` must be small, got `2`$"):
         check(False, "tau", "be small", 2)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.25])
+def test_learning_rates_fall_evenly_to_their_part(part):
+    config = SACConfig(num_cells=(8,), actor_lr=0.1, critic_lr=0.2, alpha_lr=0.4, lr_part=part)
+    parts = config.assemble(make_env("Pendulum-v1"))
+    for progress, left in ((0.0, 1.0), (0.5, 0.5 + 0.5 * part), (1.0, part)):
+        for ramp in parts.ramps:
+            ramp.at(progress)
+        rates = [group["lr"] for group in parts.optimizer.param_groups]
+        assert rates == pytest.approx([0.1 * left, 0.2 * left, 0.4 * left])
+    assert not SACConfig(num_cells=(8,)).assemble(make_env("Pendulum-v1")).ramps
+
+
+@pytest.mark.parametrize("part", [-0.1, 1.5])
+def test_rates_do_not_grow_by_a_part(part):
+    with pytest.raises(ValueError, match="`lr_part` must lie in"):
+        SACConfig(lr_part=part)

@@ -32,6 +32,7 @@ class DiscreteSACConfig(DiscreteOffPolicyConfig):
     ('CategoricalActor', 2)
     """
 
+    tau: float = option(0.01, "how far the target networks move at each update")
     actor_lr: float = option(1e-3, "learning rate of the actor")
     critic_lr: float = option(1e-3, "learning rate of the critics")
     alpha_lr: float = option(1e-3, "learning rate of the temperature")

@@ -11,6 +11,7 @@ from typing import ClassVar
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms.base import AlgorithmConfig, Parts, check, check_unused, option
+from torchrl_elegant.algorithms.ramp import ramp_lr
 from torchrl_elegant.data import MultiStepFold, Priority
 from torchrl_elegant.objectives.bootstrap import BootstrappedLoss
 from torchrl_elegant.objectives.return_fit import ReturnFit
@@ -34,6 +35,9 @@ class OffPolicyConfig(AlgorithmConfig):
     num_cells: tuple[int, ...] = option((256, 256), "sizes of the hidden layers of all networks")
     activation: str = option("relu", "activation of the hidden layers: relu, tanh, silu, elu, ...")
     max_grad_norm: float | None = option(None, "largest norm of the gradient; none: no clipping")
+    lr_part: float | None = option(
+        None, "part of all learning rates that is left at the run's end; none: all of it"
+    )
     n_steps: int = option(1, "rewards that a target adds up before it looks at a value")
     priority_alpha: float | None = option(
         None, "exponent of the rows' priorities; none: rows are drawn evenly; try 0.6"
@@ -59,6 +63,8 @@ class OffPolicyConfig(AlgorithmConfig):
             f"be at most buffer_size ({self.buffer_size})",
             self.batch_size,
         )
+        part = self.lr_part
+        check(part is None or 0.0 <= part <= 1.0, "lr_part", "lie in [0, 1], or be none", part)
         check(self.n_steps >= 1, "n_steps", "be at least 1", self.n_steps)
         fit, steps = self.return_fit, self.return_fit_steps
         check(0.0 <= fit < math.inf, "return_fit", "be 0 or more and finite", fit)
@@ -101,6 +107,8 @@ class OffPolicyConfig(AlgorithmConfig):
 
     def assemble(self, env: EnvBase) -> Parts:
         parts = super().assemble(env)
+        if self.lr_part is not None:
+            parts.ramps += ramp_lr(parts.optimizer, self.lr_part)
         if self.return_fit:
             fits = isinstance(parts.loss, BootstrappedLoss)
             must = f"be 0 with {self.name}, whose loss is no BootstrappedLoss"
