@@ -45,11 +45,21 @@ _DDPG: dict[str, Settings] = {
 }
 # Values that still move at the end make a policy that has been good play badly by chance.
 _DQN: dict[str, Settings] = {
-    "CartPole-v1": {**_SMALL, "lr_part": 0.0, "total_frames": 50_000},
+    "CartPole-v1": {
+        **_SMALL,
+        "lr": 2e-3,
+        "lr_part": 0.0,
+        "updates_per_frame": 1.0,
+        "total_frames": 50_000,
+    },
     "Acrobot-v1": {**_SMALL, "lr_part": 0.0, "total_frames": 50_000},
     "LunarLander-v3": {**_MEDIUM, "lr_part": 0.0, "warmup": 5_000, "total_frames": 200_000},
 }
-_DISCRETE_SAC: dict[str, Settings] = _DQN
+_DISCRETE_SAC: dict[str, Settings] = {
+    "CartPole-v1": {**_SMALL, "lr_part": 0.0, "updates_per_frame": 1.0, "total_frames": 50_000},
+    "Acrobot-v1": {**_SMALL, "lr_part": 0.0, "total_frames": 50_000},
+    "LunarLander-v3": {**_MEDIUM, "lr_part": 0.0, "warmup": 5_000, "total_frames": 200_000},
+}
 _SCALED = {"normalize_observation": True, "normalize_value": True}
 _PPO_LANDER = {
     "num_envs": 16,
