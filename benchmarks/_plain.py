@@ -18,7 +18,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms import Parts, PPOConfig, SACConfig, register
 from torchrl_elegant.collectors.sync import FAST_ROLLOUTS
-from torchrl_elegant.modules import build_actor, build_critic, build_stochastic_actor, build_value
+from torchrl_elegant.modules import StateValue, StochasticActor, build_actor, build_critic
 
 FAST_ROLLOUTS.clear()
 
@@ -42,19 +42,21 @@ class PlainPPOLoss(objectives.ClipPPOLoss):
     def update_terms(self, rows: TensorDictBase) -> dict[str, torch.Tensor]:
         return {name: value for name, value in self(rows).items() if name.startswith("loss_")}
 
+    def report(self, rows: TensorDictBase) -> dict[str, torch.Tensor]:
+        terms = self(rows).items()
+        return {name: value.mean() for name, value in terms if not name.startswith("loss_")}
+
 
 @register("ppo_plain")
 @dataclass(frozen=True, kw_only=True)
 class PlainPPOConfig(PPOConfig):
     """PPO by TorchRL's loss."""
 
-    def build(self, env: EnvBase) -> Parts:
-        networks: dict[str, Any] = {"num_cells": self.num_cells, "activation": self.activation}
-        actor = build_stochastic_actor(env, log_std=self.log_std, **networks)
-        loss = PlainPPOLoss(actor, build_value(env, **networks), **self.loss_arguments())
-        loss.make_value_estimator(gamma=self.gamma, lmbda=self.lmbda)
-        optimizer = torch.optim.Adam(loss.parameters(), lr=self.lr)
-        return Parts(policy=actor, loss=loss, optimizer=optimizer)
+    def build_loss(self, actor: StochasticActor, critic: StateValue) -> PlainPPOLoss:
+        return PlainPPOLoss(actor, critic, **self.loss_arguments())
+
+    def build_optimizer(self, loss: PlainPPOLoss) -> torch.optim.Optimizer:
+        return torch.optim.Adam(loss.parameters(), lr=self.lr)
 
 
 @register("sac_plain")
