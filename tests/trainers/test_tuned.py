@@ -75,3 +75,10 @@ def test_a_run_that_goes_on_keeps_its_settings(tmp_path, capsys):
     words = [f"resume={tmp_path}", "tuned=true"]
     assert train_command(words, program="x", default="ppo") == 2
     assert "`tuned` must be false when a run goes on" in capsys.readouterr().err
+
+
+def test_a_script_says_in_one_line_what_there_are_settings_for(capsys):
+    assert train_command(["env=Taxi-v3", "tuned=true"], program="x", default="ppo") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: `tuned` must be false for ppo on `Taxi-v3`")
+    assert error.count("\n") == 1

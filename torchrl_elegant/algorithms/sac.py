@@ -54,7 +54,7 @@ class SACConfig(ActorCriticConfig):
         if type(self).build_schedule is not ActorCriticConfig.build_schedule:
             # Whoever decides by a rule of its own when the actor learns does not ask the period.
             mode = f"the actor schedule of {type(self).__name__}"
-            check_unused(self, "actor_period", mode=mode, other="SACConfig")
+            check_unused(self, "actor_period", mode=mode, other="algorithm=sac")
         members = self.target_members
         check(
             members is None or 1 <= members <= self.num_critics,

@@ -132,7 +132,10 @@ def _is_folder_word(word: str) -> bool:
 
 
 def _preset(options: TrainOptions, algorithm: str, env: str) -> dict[str, Any]:
-    return tuned_settings(algorithm, env) if options.tuned else {}
+    try:
+        return tuned_settings(algorithm, env) if options.tuned else {}
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def _stored(options: TrainOptions) -> Stored | None:
