@@ -161,7 +161,12 @@ def draw(results: Sequence[Result], path: Path) -> None:
     groups = list(by_case(results))
     rows = (len(groups) + 1) // 2
     figure, axes = pyplot.subplots(
-        rows, min(2, len(groups)), figsize=(12, 0.8 + 2.9 * rows), squeeze=False
+        rows,
+        min(2, len(groups)),
+        figsize=(15, 0.8 + 2.9 * rows),
+        squeeze=False,
+        # Names are as long as they have to be.
+        layout="constrained",
     )
     names = list(dict.fromkeys(result.contender for result in results))
     colours = dict(zip(names, pyplot.get_cmap("tab20").colors, strict=False))
@@ -177,13 +182,12 @@ def draw(results: Sequence[Result], path: Path) -> None:
             labels, medians, xerr=spread, color=[colours[label] for label in labels], capsize=3
         )
         axis.bar_label(bars, labels=[number(rate) for rate in medians], padding=8)
+        axis.locator_params(axis="x", nbins=5)
         axis.set_xlim(0, 1.2 * max(max(result.rates) for result in group))
         axis.set_title("\n".join(wrap(title, 48)), fontsize=9, loc="left")
         axis.set_xlabel(f"{group[0].case.unit} (median; whiskers: lowest, highest)")
         axis.spines[["top", "right"]].set_visible(False)
     for axis in list(axes.flat)[len(groups) :]:
         axis.set_visible(False)
-    figure.tight_layout()
-    # Long names would push the right column over the edge.
-    figure.savefig(path, dpi=120, bbox_inches="tight")
+    figure.savefig(path, dpi=120)
     pyplot.close(figure)

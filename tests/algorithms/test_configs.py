@@ -99,7 +99,9 @@ def test_the_actor_learns_at_every_so_manieth_update():
 def test_a_schedule_of_its_own_has_no_period():
     assert ModSACConfig(actor_period=1).actor_period == 1
     message = "`actor_period` must stay 1 with the actor schedule of ModSACConfig, got `2`"
-    with pytest.raises(ValueError, match=f"^{message}; set algorithm=sac to use it, or actor_period=1"):
+    with pytest.raises(
+        ValueError, match=f"^{message}; set algorithm=sac to use it, or actor_period=1"
+    ):
         ModSACConfig(actor_period=2)
 
 

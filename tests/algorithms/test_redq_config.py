@@ -76,7 +76,10 @@ def test_frames_are_handed_over_at_once():
         ({"target": "mean"}, "`target` must be one of subset, weighted, got `mean`"),
         ({"target": "weighted"}, "`target_members` must be none with target=weighted.*, got `2`;"),
         ({"actor_value": "min"}, "`actor_value` must be one of mean, got `min`"),
-        ({"actor_period": 3}, "`actor_period` must stay 1 .* REDQConfig, got `3`; set algorithm=sac"),
+        (
+            {"actor_period": 3},
+            "`actor_period` must stay 1 .* REDQConfig, got `3`; set algorithm=sac",
+        ),
         ({"updates_per_frame": 0.0}, "`updates_per_frame` must be positive"),
     ],
 )
