@@ -16,6 +16,9 @@ from torchrl_elegant.trainers.metrics_file import read_metrics
 
 Result = Mapping[str, Any]
 
+# Budgets further apart are shown on a logarithmic axis.
+_FAR = 3
+
 
 def by_algorithm(results: Sequence[Result]) -> Iterable[tuple[str, list[Result]]]:
     for name, group in groupby(results, key=lambda result: result["algorithm"]):
@@ -101,18 +104,21 @@ def draw(results: Sequence[Result], path: Path, *, title: str) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axis = pyplot.subplots(figsize=(8, 4.5))
-    for name, group in by_algorithm(results):
-        grid, returns = aligned([curve(result) for result in group])
+    figure, axis = pyplot.subplots(figsize=(10, 5))
+    curves = {name: aligned([curve(r) for r in group]) for name, group in by_algorithm(results)}
+    budgets = [grid[-1] for grid, _ in curves.values()]
+    if max(budgets) > _FAR * min(budgets):
+        axis.set_xscale("log")
+    for name, (grid, returns) in curves.items():
         mean, spread = returns.mean(0), returns.std(0)
-        (line,) = axis.plot(grid, mean, label=f"{shown(name)}; {len(group)} seeds")
+        (line,) = axis.plot(grid, mean, label=f"{shown(name)}; {len(returns)} seeds")
         axis.fill_between(grid, mean - spread, mean + spread, color=line.get_color(), alpha=0.2)
-        for row in returns:
+        for row in returns if len(curves) <= _FAR else ():
             axis.plot(grid, row, color=line.get_color(), linewidth=0.5, alpha=0.5)
     axis.set_xlabel("frames")
     axis.set_ylabel("return of the deterministic policy")
     axis.set_title(title, fontsize=10)
-    axis.legend()
+    axis.legend(fontsize=8)
     axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
