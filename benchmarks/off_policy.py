@@ -11,13 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from _interleave import Contender
+from _off_policy import NARROW, OURS, SB3, SB3_FUSED, SBX, TORCHRL, WIDE
 from _report import Ratio
 from _study import Study
 from contenders.case import OffPolicyCase
 
-WIDE = {"width": 256, "batch": 256, "threads": 2, "processors": 2}
-NARROW = {"width": 64, "batch": 64, "threads": 1, "processors": 1}
 CHEETAH = {"env": "HalfCheetah-v5", "actions": 6}
 PENDULUM = {"env": "Pendulum-v1", "actions": 1}
 CARTPOLE = {"env": "CartPole-v1", "noise": 0.05}
@@ -47,21 +45,9 @@ CASES = (
     *(case("dqn", kind, **CARTPOLE, **NARROW) for kind in ("update", "loop")),
 )
 
-OURS = Contender(name="torchrl_elegant", module="off_policy.ours", imports=("torchrl_elegant",))
-TORCHRL = Contender(name="TorchRL", module="off_policy.torchrl", imports=("torchrl",))
-SB3 = Contender(
-    name="Stable-Baselines3",
-    module="off_policy.sb3",
-    python="peers",
-    imports=("stable_baselines3", "mujoco"),
-)
-SBX = Contender(
-    name="SBX (compiled JAX)", module="off_policy.sbx", python="peers", imports=("sbx", "mujoco")
-)
 GROUPED, SB3_GROUPED = (
     replace(one, name=f"{one.name}, 16 at once", options={"group": 16}) for one in (OURS, SB3)
 )
-FUSED = replace(SB3, name="Stable-Baselines3, fused Adam", options={"fused": True})
 
 STUDY = Study(
     name="off_policy",
@@ -80,14 +66,14 @@ STUDY = Study(
         "torchrl": TORCHRL,
         "sb3": SB3,
         "sb3-grouped": SB3_GROUPED,
-        "sb3-fused": FUSED,
+        "sb3-fused": SB3_FUSED,
         "sbx": SBX,
     },
     ratios=(
         Ratio(of=GROUPED.name, to=(SB3.name,), at_least=1.3),
         Ratio(of=GROUPED.name, to=(SB3_GROUPED.name,)),
         Ratio(of=OURS.name, to=(SB3.name,)),
-        Ratio(of=OURS.name, to=(FUSED.name,)),
+        Ratio(of=OURS.name, to=(SB3_FUSED.name,)),
         Ratio(of=OURS.name, to=(TORCHRL.name,)),
         Ratio(of=OURS.name, to=(SBX.name,)),
     ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from _interleave import Contender
+from _off_policy import OURS, SBX, TORCHRL, WIDE
 from _report import Ratio
 from _study import Study
 from contenders.case import OffPolicyCase
@@ -22,10 +22,7 @@ CASES = (
         kind="update",
         algorithm="redq",
         env="HalfCheetah-v5",
-        width=256,
-        batch=256,
-        threads=2,
-        processors=2,
+        **WIDE,
         group=20,
     ),
     *(
@@ -36,25 +33,15 @@ CASES = (
             kind="loop",
             algorithm="redq",
             env=env,
-            width=256,
-            batch=256,
-            threads=2,
-            processors=2,
+            **WIDE,
             ratio=20,
         )
         for env in ("Hopper-v5", "HalfCheetah-v5")
     ),
 )
 
-OURS = Contender(name="torchrl_elegant", module="off_policy.ours", imports=("torchrl_elegant",))
 EVERY = replace(OURS, name="torchrl_elegant, actor at every update", options={"actor_period": 1})
-TORCHRL = Contender(name="TorchRL", module="off_policy.torchrl", imports=("torchrl",))
-SBX = Contender(
-    name="SBX's SAC (compiled JAX), minimum over all",
-    module="off_policy.sbx",
-    python="peers",
-    imports=("sbx", "mujoco"),
-)
+MINIMUM = replace(SBX, name="SBX's SAC (compiled JAX), minimum over all")
 
 STUDY = Study(
     name="redq",
@@ -66,11 +53,11 @@ STUDY = Study(
         "in it at every update, which ours does too where the name says so."
     ),
     cases=CASES,
-    contenders={"ours": OURS, "ours-every": EVERY, "torchrl": TORCHRL, "sbx": SBX},
+    contenders={"ours": OURS, "ours-every": EVERY, "torchrl": TORCHRL, "sbx": MINIMUM},
     ratios=(
         Ratio(of=OURS.name, to=(TORCHRL.name,), at_least=4.0),
         Ratio(of=EVERY.name, to=(TORCHRL.name,)),
-        Ratio(of=OURS.name, to=(SBX.name,)),
+        Ratio(of=OURS.name, to=(MINIMUM.name,)),
     ),
 )
 

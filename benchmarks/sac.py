@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from _interleave import Contender
+from _off_policy import NARROW, OURS, SB3, SB3_FUSED, SBX, TORCHRL, WIDE
 from _study import Study
 from contenders.case import OffPolicyCase
 
@@ -20,64 +21,37 @@ CASES = (
         title="Updates, 17 observations, 6 actions, 256x256, batch 256, 2 threads",
         kind="update",
         env="HalfCheetah-v5",
-        width=256,
-        batch=256,
-        threads=2,
-        processors=2,
+        **WIDE,
     ),
     OffPolicyCase(
         slug="update-narrow",
         title="Updates, 17 observations, 6 actions, 64x64, batch 64, 1 thread",
         kind="update",
         env="HalfCheetah-v5",
-        width=64,
-        batch=64,
-        threads=1,
-        processors=1,
+        **NARROW,
     ),
     OffPolicyCase(
         slug="loop-halfcheetah",
         title="Training loop, HalfCheetah-v5, 256x256, batch 256, an update a frame, 2 threads",
         kind="loop",
         env="HalfCheetah-v5",
-        width=256,
-        batch=256,
-        threads=2,
-        processors=2,
+        **WIDE,
     ),
     OffPolicyCase(
         slug="loop-pendulum",
         title="Training loop, Pendulum-v1, 64x64, batch 64, an update a frame, 1 thread",
         kind="loop",
         env="Pendulum-v1",
-        width=64,
-        batch=64,
-        threads=1,
-        processors=1,
+        **NARROW,
     ),
     OffPolicyCase(
         slug="loop-ratio-20",
         title="Training loop, HalfCheetah-v5, 256x256, batch 256, 20 updates a frame, 2 threads",
         kind="loop",
         env="HalfCheetah-v5",
-        width=256,
-        batch=256,
-        threads=2,
-        processors=2,
+        **WIDE,
         ratio=20,
     ),
-)
-
-OURS = Contender(name="torchrl_elegant", module="off_policy.ours", imports=("torchrl_elegant",))
-TORCHRL = Contender(name="TorchRL", module="off_policy.torchrl", imports=("torchrl",))
-SB3 = Contender(
-    name="Stable-Baselines3",
-    module="off_policy.sb3",
-    python="peers",
-    imports=("stable_baselines3", "mujoco"),
-)
-SBX = Contender(
-    name="SBX (compiled JAX)", module="off_policy.sbx", python="peers", imports=("sbx", "mujoco")
 )
 
 
@@ -98,7 +72,7 @@ STUDY = Study(
         "torchrl": TORCHRL,
         "torchrl-grouped": grouped(TORCHRL, "loop"),
         "sb3": SB3,
-        "sb3-fused": replace(SB3, name="Stable-Baselines3, fused Adam", options={"fused": True}),
+        "sb3-fused": SB3_FUSED,
         "sbx": SBX,
         "sbx-grouped": grouped(SBX, "update", "loop"),
     },

@@ -121,9 +121,9 @@ class LeanRollout:
                 if plan is not None:
                     choose, decode = partial(self._call_plan, plan), self._decode_rows
                 while steps < self._frames:
-                    rows.step(steps, decode(choose(steps).numpy()))
-                    if restart is not None and (ended := rows.ended(steps)).any():
-                        restart(torch.from_numpy(ended).view(collector.env.batch_size))
+                    ended = rows.step(steps, decode(choose(steps).numpy()))
+                    if ended and restart is not None:
+                        restart(_mask(ended, collector.env.batch_size))
                     steps += 1
         finally:
             # Also where a step failed: who goes on then goes on from the last that did not.
@@ -192,6 +192,12 @@ class LeanRollout:
                 self._rows.show(t)
             collector._carrier.set("action", action)
         return action
+
+
+def _mask(rows: Sequence[int], batch_size: torch.Size) -> Tensor:
+    mask = torch.zeros(batch_size.numel(), dtype=torch.bool)
+    mask[list(rows)] = True
+    return mask.view(batch_size)
 
 
 def _held_by(

@@ -38,7 +38,7 @@ class Rows:
     >>> rows = Rows(stepper_of(env), frames=2, present=env.simulators.next, draw_ids=None)
     >>> rows.begin()
     >>> for t in range(2):
-    ...     rows.step(t, [0])
+    ...     _ = rows.step(t, [0])
     >>> rows.finish(2)
     >>> rows.entries(Layout(batch_dims=1))["next", "step_count"].tolist()
     [[[1], [2]]]
@@ -95,8 +95,8 @@ class Rows:
         self._finals = []
         self.episodes.begin()
 
-    def step(self, t: int, actions: Iterable[Any]) -> None:
-        """Steps all simulators, and starts new episodes where they ended."""
+    def step(self, t: int, actions: Iterable[Any]) -> list[int]:
+        """Steps all simulators, and starts new episodes where they ended; tells where."""
         rewards, ended, i = self._reward_rows[t], [], 0
         if self._plain_rows is not None:
             row = self._plain_rows[t + 1]
@@ -121,10 +121,7 @@ class Rows:
             self._finals.append([array[t + 1, i].copy() for array in self._arrays])
             self.episodes.end(t, i)
             self._write(t + 1, i, self._stepper.reset(i))
-
-    def ended(self, t: int) -> np.ndarray:
-        """Which simulators start anew after step `t`, `[n]`."""
-        return self._terminated[t] | self._truncated[t]
+        return ended
 
     def _cut(self, t: int, ended: list[int]) -> list[int]:
         cut = self.episodes.cuts(t)

@@ -11,6 +11,7 @@ from torchrl_elegant.functional.choices import choose, chosen, dueling_values
 from torchrl_elegant.functional.ensembles import draw_members, reduce_members
 from torchrl_elegant.functional.gaussian import (
     normal_entropy,
+    normal_log_density,
     normal_log_prob,
     normal_score,
     normal_slopes,
@@ -65,6 +66,7 @@ __all__ = [
     "is_image",
     "kl_estimate",
     "normal_entropy",
+    "normal_log_density",
     "normal_log_prob",
     "normal_score",
     "normal_slopes",

@@ -39,8 +39,18 @@ def normal_score(
     inverse = torch.exp(-log_std)  # [A]
     z = (action - loc).mul_(inverse)  # [*B, A]
     square = z * z
+    return normal_log_density(square, log_std), (inverse, z, square)  # [*B]
+
+
+def normal_log_density(square: Tensor, log_std: Tensor) -> Tensor:
+    """log pi from ``z^2``, ``[*B, A]``: the sum of the equation above, ``[*B]``.
+
+    >>> import torch
+    >>> round(normal_log_density(torch.zeros(1), torch.zeros(1)).item(), 4)
+    -0.9189
+    """
     constant = log_std.sum() + log_std.shape[-1] * _HALF_LOG_2PI
-    return square.sum(-1).mul_(-0.5).sub_(constant), (inverse, z, square)  # [*B]
+    return square.sum(-1).mul_(-0.5).sub_(constant)
 
 
 def normal_slopes(

@@ -6,7 +6,6 @@ is left with the products of its layers: a third of the time of a call of the po
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 from torchrl.envs.utils import ExplorationType, exploration_type
 
+from torchrl_elegant.functional import normal_log_density
 from torchrl_elegant.modules.mlp import MLP
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ class GaussianRollout(ActorRollout):
         super().__init__(actor)
         log_std = actor.log_std.detach()
         noise = torch.randn(frames, count, *log_std.shape, device=log_std.device)
-        constant = log_std.sum() + log_std.numel() * 0.5 * math.log(2.0 * math.pi)
-        self._log_prob = noise.square().sum(-1).mul_(-0.5).sub_(constant)
+        self._log_prob = normal_log_density(noise.square(), log_std)
         # A step adds the last layer's product to what is there already.
         self._action = noise.mul_(log_std.exp()).add_(self._bias)
         self._rows, self._shape = self._action.unbind(0), actor.action_shape

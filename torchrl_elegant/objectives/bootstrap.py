@@ -11,7 +11,7 @@ from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.objectives import LossModule
-from torchrl.objectives.utils import ValueEstimators, dispatch_value_estimator
+from torchrl.objectives.utils import ValueEstimators, dispatch_value_estimator, distance_loss
 from torchrl.objectives.value import TD0Estimator
 
 from torchrl_elegant.functional import bellman_target
@@ -39,6 +39,7 @@ class BootstrappedLoss(LossModule):
     _out_keys: list[NestedKey] | None = None
     terms: tuple[str, ...]
     reduction: str
+    loss_function: str | None
     deactivate_vmap: bool = False
 
     @abstractmethod
@@ -78,6 +79,15 @@ class BootstrappedLoss(LossModule):
         if steps is not None:
             gamma = gamma ** steps.view_as(reward).squeeze(-1)
         return bellman_target(reward.squeeze(-1), terminated.squeeze(-1), next_value, gamma)
+
+    def _distances(self, value: Tensor, target: Tensor) -> Tensor:
+        """How far values ``[N, *B]`` are from their target ``[*B]``, ``[N, *B]``."""
+        if target.shape != value.shape[1:]:
+            raise RuntimeError(
+                f"the target must have a critic's shape, got `{tuple(target.shape)}` and "
+                f"`{tuple(value.shape[1:])}`; reward and terminated end in a dimension of 1"
+            )
+        return distance_loss(value, target.expand_as(value), loss_function=self.loss_function)
 
     def _reduce(self, loss: Tensor, tensordict: TensorDictBase) -> Tensor:
         weights = self._maybe_get_priority_weight(tensordict)

@@ -10,7 +10,6 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import dispatch
 from torch import Tensor
-from torchrl.objectives.utils import distance_loss
 
 from torchrl_elegant.functional import reduce_members
 from torchrl_elegant.objectives.actor_critic import ActorCriticLoss
@@ -74,13 +73,8 @@ class DeterministicLoss(ActorCriticLoss):
         with torch.no_grad():
             next_value = self._next_value(tensordict.get("next"))
         target = self._target_value(tensordict, next_value)  # [*B]
-        value = self._critic.online(tensordict, tensordict.get(self.tensor_keys.action))  # [N, *B]
-        if target.shape != value.shape[1:]:
-            raise RuntimeError(
-                f"the target must have a critic's shape, got `{tuple(target.shape)}` and "
-                f"`{tuple(value.shape[1:])}`; reward and terminated end in a dimension of 1"
-            )
-        losses = distance_loss(value, target.expand_as(value), loss_function=self.loss_function)
+        value = self._stored_values(tensordict)  # [N, *B]
+        losses = self._distances(value, target)
         about = self._about_critics(value.detach(), target, next_value)
         return self._reduce(losses.sum(0), tensordict), about
 

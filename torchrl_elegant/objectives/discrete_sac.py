@@ -10,15 +10,14 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.data import TensorSpec
-from torchrl.objectives.utils import distance_loss
 
-from torchrl_elegant.functional import categorical_entropy, chosen, reduce_members
+from torchrl_elegant.functional import categorical_entropy, reduce_members
 from torchrl_elegant.modules import CategoricalActor, QNetwork, Temperature
 from torchrl_elegant.objectives.action_space import action_space_of
 from torchrl_elegant.objectives.discrete_keys import DiscreteActorCriticKeys
 from torchrl_elegant.objectives.entropy import EntropyRegularisedLoss, temperature_from
 from torchrl_elegant.objectives.networks import scatter_valid
-from torchrl_elegant.objectives.q_networks import DirectQ, StackedQ
+from torchrl_elegant.objectives.q_networks import DirectQ, StackedQ, values_of_choices
 
 
 class DiscreteSACLoss(EntropyRegularisedLoss):
@@ -129,19 +128,12 @@ class DiscreteSACLoss(EntropyRegularisedLoss):
         self._bound_temperature()
         value = self._stored_values(tensordict)  # [N, *B]
         target = self._target_value(tensordict)  # [*B]
-        if target.shape != value.shape[1:]:
-            raise RuntimeError(
-                f"the target must have a critic's shape, got `{tuple(target.shape)}` and "
-                f"`{tuple(value.shape[1:])}`; reward and terminated end in a dimension of 1"
-            )
+        loss = self._distances(value, target)
         error = (value.detach() - target).abs().amax(0)
-        loss = distance_loss(value, target.expand_as(value), loss_function=self.loss_function)
         return self._reduce(loss.sum(0), tensordict), {"td_error": error, "target": target}
 
     def _stored_values(self, tensordict: TensorDictBase) -> Tensor:
-        values = self._critic.online(tensordict)  # [N, *B, n]
-        action = tensordict.get(self.tensor_keys.action)
-        return chosen(values, action.expand(values.shape[0], *action.shape), self.action_space)
+        return values_of_choices(self, tensordict)
 
     def _actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
         """Equation (12); reaches the actor alone. Metadata: ``log_prob``, ``alpha``."""

@@ -8,14 +8,12 @@ from torch import Tensor, nn
 from torchrl.data import TensorSpec
 from torchrl.modules import DistributionalQValueActor, QValueActor
 from torchrl.modules.tensordict_module.common import ensure_tensordict_compatible
-from torchrl.objectives.utils import distance_loss
 
-from torchrl_elegant.functional import chosen
 from torchrl_elegant.modules import QNetwork
 from torchrl_elegant.objectives.action_space import action_space_of
 from torchrl_elegant.objectives.bootstrap import BootstrappedLoss, read_keys
 from torchrl_elegant.objectives.discrete_keys import QValueKeys
-from torchrl_elegant.objectives.q_networks import DirectQ, SwappedQ
+from torchrl_elegant.objectives.q_networks import DirectQ, SwappedQ, values_of_choices
 
 
 class DQNLoss(BootstrappedLoss):
@@ -110,20 +108,13 @@ class DQNLoss(BootstrappedLoss):
         """All that there is to train; writes the priority into ``tensordict``."""
         value = self._stored_values(tensordict)  # [N, *B]
         target = self._target_value(tensordict)  # [*B]
-        if target.shape != value.shape[1:]:
-            raise RuntimeError(
-                f"the target must have a value's shape, got `{tuple(target.shape)}` and "
-                f"`{tuple(value.shape[1:])}`; reward and terminated end in a dimension of 1"
-            )
+        loss = self._distances(value, target)
         error = (value.detach() - target).square().amax(0)
         tensordict.set(self.tensor_keys.priority, error.unsqueeze(-1))
-        loss = distance_loss(value, target.expand_as(value), loss_function=self.loss_function)
         return {"loss": self._reduce(loss.sum(0), tensordict)}
 
     def _stored_values(self, tensordict: TensorDictBase) -> Tensor:
-        values = self._critic.online(tensordict)  # [N, *B, n]
-        action = tensordict.get(self.tensor_keys.action)
-        return chosen(values, action.expand(values.shape[0], *action.shape), self.action_space)
+        return values_of_choices(self, tensordict)
 
     def _next_value(self, after: TensorDictBase) -> Tensor:
         critic = self._critic

@@ -114,3 +114,10 @@ def _parameters(loss: LossModule, name: str) -> tuple[TensorDictParams, TensorDi
     # Looked up past the attribute, which warns until an updater is there.
     found = loss._modules[target] if target in loss._modules else getattr(loss, target)
     return getattr(loss, f"{name}_params"), found
+
+
+def values_of_choices(loss: LossModule, tensordict: TensorDictBase) -> Tensor:
+    """Values of the actions in ``tensordict``, ``[N, *B]``."""
+    values = loss._critic.online(tensordict)  # [N, *B, n]
+    action = tensordict.get(loss.tensor_keys.action)
+    return chosen(values, action.expand(values.shape[0], *action.shape), loss.action_space)

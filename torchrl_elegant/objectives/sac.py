@@ -9,7 +9,6 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.data import TensorSpec
-from torchrl.objectives.utils import distance_loss
 
 from torchrl_elegant.functional import draw_members, reduce_members, soft_value
 from torchrl_elegant.modules import EnsembleCritic, Temperature
@@ -144,14 +143,9 @@ class SACLoss(EntropyRegularisedLoss):
         with torch.no_grad():
             next_value = self._next_value(tensordict.get("next"))
         target = self._target_value(tensordict, next_value)  # [*B]
-        value = self._critic.online(tensordict, tensordict.get(self.tensor_keys.action))  # [N, *B]
-        if target.shape != value.shape[1:]:
-            raise RuntimeError(
-                f"the target must have a critic's shape, got `{tuple(target.shape)}` and "
-                f"`{tuple(value.shape[1:])}`; reward and terminated end in a dimension of 1"
-            )
+        value = self._stored_values(tensordict)  # [N, *B]
+        losses = self._distances(value, target)
         error = value.detach() - target
-        losses = distance_loss(value, target.expand_as(value), loss_function=self.loss_function)
         metadata = {"error": error, "target": target, "next_value": next_value}
         metadata["td_error"] = error.abs().amax(0)
         return self._reduce(self._over_members(losses, "sum"), tensordict), metadata
