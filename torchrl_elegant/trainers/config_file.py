@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, get_type_hints
+from typing import Any
 
 import yaml
 
 from torchrl_elegant.trainers.config import RunConfig
+from torchrl_elegant.trainers.fields import field_types, parse_field
+from torchrl_elegant.trainers.groups import group_of, resolved, switch
 from torchrl_elegant.trainers.lookup import find_algorithm, word_of
-from torchrl_elegant.trainers.values import UsageError, nearest, parse_value
+from torchrl_elegant.trainers.values import UsageError, nearest
 
-__all__ = [
-    "Stored",
-    "build",
-    "field_types",
-    "from_plain",
-    "from_yaml",
-    "parse_field",
-    "to_yaml",
-]
+__all__ = ["Stored", "build", "from_plain", "from_yaml", "to_yaml"]
 
 _FORMAT = "torchrl_elegant.run"
 _VERSION = 1
@@ -62,35 +56,16 @@ def from_yaml(text: str, *, algorithms: Mapping[str, type]) -> Stored:
     return name, from_plain(RunConfig, page.get("run")), from_plain(config, page.get("config"))
 
 
-def field_types(cls: type) -> dict[str, Any]:
-    """The type annotations of a dataclass's fields, in their order.
-
-    >>> field_types(RunConfig)["seed"]
-    <class 'int'>
-    """
-    hints = get_type_hints(cls)
-    return {item.name: hints[item.name] for item in dataclasses.fields(cls) if item.init}
-
-
-def parse_field(key: str, text: str, annotation: Any) -> Any:
-    """Read the text given for the field `key`.
-
-    >>> parse_field("seed", "1_000", int)
-    1000
-    """
-    try:
-        return parse_value(text, annotation)
-    except ValueError as error:
-        raise UsageError(f"`{key}` must be {error}, got {text!r}") from error
-
-
 def build(cls: type, values: Mapping[str, Any], base: Any = None) -> Any:
     """Make a config from `values`, over its defaults or over a stored `base`.
+
+    Of a mapping and of a group of options, `values` change what they name and keep the rest.
 
     >>> build(RunConfig, {"seed": 2}, RunConfig(num_envs=4)).num_envs
     4
     """
     try:
+        values = resolved(cls, values, base)
         if base is None:
             return cls(**values)
         merged = {
@@ -122,14 +97,25 @@ def from_plain(cls: type, page: Any) -> Any:
     """
     if not isinstance(page, dict):
         raise UsageError(f"the run's config must hold a mapping for {cls.__name__}, got {page!r}")
-    types, values = field_types(cls), {}
-    for key, value in page.items():
+    return build(cls, _read(cls, page))
+
+
+def _read(cls: type, page: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    types = field_types(cls)
+    for key in page:
         if key not in types:
-            raise UsageError(f"unknown option `{key}` in the run's config: {nearest(key, types)}")
-        if isinstance(value, list):
-            value = _tuples(value)
-        elif isinstance(value, str):
-            # YAML 1.1 reads a hand-written 3e-4 as a text.
-            value = parse_field(key, value, types[key])
-        values[key] = value
-    return build(cls, values)
+            hint = nearest(str(key), types, prefix)
+            raise UsageError(f"unknown option `{prefix}{key}` in the run's config: {hint}")
+    return {key: _read_value(prefix + key, value, types[key]) for key, value in page.items()}
+
+
+def _read_value(key: str, value: Any, annotation: Any) -> Any:
+    group = group_of(annotation)
+    if group is not None and isinstance(value, Mapping):
+        return _read(group, value, f"{key}.")
+    if isinstance(value, list):
+        return _tuples(value)
+    if isinstance(value, str):
+        # YAML 1.1 reads a hand-written 3e-4 as a text, and none as well.
+        return parse_field(key, value, annotation) if group is None else switch(key, value)
+    return value

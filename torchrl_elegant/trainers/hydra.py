@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, make_dataclass
 from functools import partial
 from typing import Any
 
@@ -35,6 +35,7 @@ from torchrl_elegant.objectives import (
 )
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.config_file import from_plain
+from torchrl_elegant.trainers.fields import default_of
 from torchrl_elegant.trainers.train import TrainResult, run_with
 
 LOSSES: dict[str, type[LossModule]] = {
@@ -111,7 +112,7 @@ def make_collector(
 
 
 def make_trainer(algorithm: str, **values: Any) -> ElegantTrainer:
-    """A run of ``algorithm``; ``values`` are fields of both configurations."""
+    """A run of ``algorithm``; ``values`` are fields of both configurations, groups as mappings."""
     run_names = {item.name for item in fields(RunConfig)}
     plain = {name: _plain(value) for name, value in values.items()}
     run = {name: value for name, value in plain.items() if name in run_names}
@@ -160,9 +161,7 @@ def _trainer_node(algorithm: str) -> type:
     entries: dict[str, Any] = {"algorithm": algorithm}
     for config in (RunConfig, ALGORITHMS[algorithm]):
         for item in fields(config):
-            factory = item.default_factory
-            given = item.default if factory is MISSING else factory()
-            entries[item.name] = _yaml_default(given)
+            entries[item.name] = _yaml_default(default_of(item))
     return _node(f"Elegant{algorithm.title()}TrainerConfig", "make_trainer", entries)
 
 
@@ -183,6 +182,7 @@ def _node(name: str, target: str, entries: Mapping[str, Any]) -> type:
 def _yaml_default(value: Any) -> Any:
     from omegaconf import OmegaConf
 
+    value = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
     if isinstance(value, Mapping):
         # Its keys are the environment's to know, so that new ones need no `+`.
         return OmegaConf.create(dict(value), flags={"struct": False})

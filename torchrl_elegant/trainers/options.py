@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torchrl_elegant.trainers.config import RunConfig
-from torchrl_elegant.trainers.config_file import (
-    Stored,
-    build,
-    field_types,
-    from_yaml,
-    parse_field,
-    to_yaml,
-)
+from torchrl_elegant.trainers.config_file import Stored, build, from_yaml, to_yaml
+from torchrl_elegant.trainers.fields import field_types, parse_field
+from torchrl_elegant.trainers.groups import groups_of, known_words, merged, parse_group
+from torchrl_elegant.trainers.help_page import help_page, help_rows
 from torchrl_elegant.trainers.lookup import find_algorithm
 from torchrl_elegant.trainers.outcome import HelpRequest, run_main
-from torchrl_elegant.trainers.values import UsageError, is_mapping, nearest, type_name
+from torchrl_elegant.trainers.values import UsageError, is_mapping, nearest
 
 __all__ = ["HelpRequest", "Options", "UsageError", "from_yaml", "parse", "run_main", "to_yaml"]
 
@@ -68,7 +63,7 @@ def parse(
     name = words.pop("algorithm", None)
     wanted = find_algorithm(name or default, algorithms)
     if any(word in _HELP_WORDS for word in argv):
-        raise HelpRequest(_help(program, name or default, wanted, algorithms, extra))
+        raise HelpRequest(help_page(program, name or default, wanted, algorithms, extra))
     built = build(extra, _take(words, extra)) if extra else None
     before = stored(built) if stored else None
     if before and name is not None and wanted is not type(before[2]):
@@ -76,13 +71,12 @@ def parse(
     chosen, *bases = before or (name or default, None, None)
     classes = (RunConfig, type(before[2]) if before else wanted)
     values = {} if preset is None else preset(built, wanted.name, words.get("env", RunConfig.env))
-    given = [
-        {key: values[key] for key in field_types(cls) if key in values} | _take(words, cls)
-        for cls in classes
-    ]
+    taken = [_take(words, cls) for cls in classes]
+    presets = [{key: values[key] for key in field_types(cls) if key in values} for cls in classes]
+    given = map(merged, classes, presets, taken)
     if words:
         key = next(iter(words))
-        known = {name for cls in (*classes, *filter(None, [extra])) for name in field_types(cls)}
+        known = {name for cls in (*classes, *filter(None, [extra])) for name in known_words(cls)}
         raise UsageError(f"unknown option `{key}`: {nearest(key, known | {'algorithm'})}")
     run, config = map(build, classes, given, bases)
     return Options(algorithm=chosen, run=run, config=config, extra=built)
@@ -97,12 +91,12 @@ def parse_one(argv: Sequence[str], cls: type, *, program: str) -> Any:
     """
     words = _split([word for word in argv if word not in _HELP_WORDS])
     if len(words) < len(argv):
-        page = [f"usage: {program} key=value ...", "", cls.__name__, *_help_rows(cls)]
+        page = [f"usage: {program} key=value ...", "", cls.__name__, *help_rows(cls)]
         raise HelpRequest("\n".join(page))
     values = _take(words, cls)
     if words:
         key = next(iter(words))
-        raise UsageError(f"unknown option `{key}`: {nearest(key, field_types(cls))}")
+        raise UsageError(f"unknown option `{key}`: {nearest(key, known_words(cls))}")
     return build(cls, values)
 
 
@@ -122,6 +116,10 @@ def _split(argv: Sequence[str]) -> dict[str, str]:
 def _take(words: dict[str, str], cls: type) -> dict[str, Any]:
     """Move the words that `cls` has fields for out of `words`, parsed."""
     values: dict[str, Any] = {}
+    for key, group in groups_of(cls).items():
+        ours = [word for word in words if word.partition(".")[0] == key]
+        if ours:
+            values[key] = parse_group(key, group, {word: words.pop(word) for word in ours})
     types = field_types(cls)
     for word in list(words):
         key, *path = word.split(".")
@@ -145,42 +143,3 @@ def _place(mapping: dict[str, Any], path: list[str], value: Any, word: str) -> N
     if path[-1] in mapping:
         raise UsageError(f"`{word}` must be a value or a group, got both")
     mapping[path[-1]] = value
-
-
-def _help(
-    program: str, word: str, chosen: type, algorithms: Mapping[str, type], extra: type | None
-) -> str:
-    lines = [f"usage: {program} key=value ...", "", "algorithm"]
-    named = f"one of {', '.join(sorted(algorithms))}, or package.module:name"
-    lines += [f"  algorithm={word}   {named}"]
-    for cls in (*([extra] if extra else []), RunConfig, chosen):
-        lines += ["", f"{cls.__name__}", *_help_rows(cls)]
-    return "\n".join(lines)
-
-
-def _help_rows(cls: type) -> list[str]:
-    types = field_types(cls)
-    rows = []
-    for item in dataclasses.fields(cls):
-        if not item.init:
-            continue
-        factory = item.default_factory
-        default = _show(item.default if factory is dataclasses.MISSING else factory())
-        head = f"  {item.name}={default}"
-        kind = f"({type_name(types[item.name])})"
-        text = f"{item.metadata.get('help', '')} {kind}".strip()
-        indent = " " * 34
-        body = textwrap.wrap(text, 100, initial_indent=indent, subsequent_indent=indent)
-        if len(head) < len(indent) - 1:
-            rows += [head.ljust(len(indent)) + body[0].lstrip(), *body[1:]]
-        else:
-            rows += [head, *body]
-    return rows
-
-
-def _show(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (tuple, list)):
-        return ",".join(_show(item) for item in value)
-    return "" if isinstance(value, Mapping) else str(value)

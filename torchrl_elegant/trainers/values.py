@@ -22,18 +22,18 @@ class UsageError(ValueError):
     """
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The hint that ends an error about an unknown word.
+def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """The hint that ends an error about an unknown word; `prefix` is written before known ones.
 
     >>> nearest("sed", ["seed", "env"])
     'did you mean `seed`?'
     """
     known = sorted(known)
-    lower = {name.lower(): name for name in known}
+    lower = {name.lower(): prefix + name for name in known}
     found = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.5)
     if found:
         return f"did you mean `{lower[found[0]]}`?"
-    return f"choose from {', '.join(known)}" if len(known) <= 12 else "see --help"
+    return f"choose from {', '.join(lower.values())}" if len(known) <= 12 else "see --help"
 
 
 def parse_value(text: str, annotation: Any) -> Any:
@@ -44,7 +44,7 @@ def parse_value(text: str, annotation: Any) -> Any:
     """
     if annotation is Any:
         return _guess(text)
-    if get_origin(annotation) in (Union, types.UnionType):
+    if is_union(annotation):
         return _parse_union(text, get_args(annotation))
     if get_origin(annotation) is Literal:
         return _parse_literal(text, get_args(annotation))
@@ -64,7 +64,7 @@ def type_name(annotation: Any) -> str:
     arguments = get_args(annotation)
     if annotation in (None, type(None)):
         return "none"
-    if get_origin(annotation) in (Union, types.UnionType):
+    if is_union(annotation):
         return " | ".join(type_name(member) for member in arguments)
     if get_origin(annotation) is Literal:
         return "|".join(str(choice) for choice in arguments)
@@ -75,6 +75,15 @@ def type_name(annotation: Any) -> str:
     if is_mapping(annotation):
         return "name=value"
     return getattr(annotation, "__name__", str(annotation))
+
+
+def is_union(annotation: Any) -> bool:
+    """Whether a field takes values of several types.
+
+    >>> is_union(int | None), is_union(int)
+    (True, False)
+    """
+    return get_origin(annotation) in (Union, types.UnionType)
 
 
 def is_mapping(annotation: Any) -> bool:
