@@ -11,10 +11,10 @@ from sac_cases import make_batch
 from tensordict import TensorDict
 
 from torchrl_elegant.algorithms import DDPGConfig, ModSACConfig, PPOConfig, SACConfig
-from torchrl_elegant.algorithms.preparation import Preparation, check_stored, normalisable
+from torchrl_elegant.algorithms.preparation import Preparation, check_stored
 from torchrl_elegant.data import ReturnScale
 from torchrl_elegant.envs import make_env
-from torchrl_elegant.modules import NormalisedActor, ObservationNorm
+from torchrl_elegant.modules import NormalisedActor, ObservationNorm, normalisable
 from torchrl_elegant.trainers.learner import Learner
 
 

@@ -15,7 +15,8 @@ from torchrl.objectives import SoftUpdate
 from torchrl_elegant.algorithms import EveryUpdate, ModSACConfig, Parts, Ramp, SACConfig
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.objectives import SACLoss
-from torchrl_elegant.trainers.learner import DivergedError, Learner
+from torchrl_elegant.trainers.finite import DivergedError
+from torchrl_elegant.trainers.learner import Learner
 
 CONFIGS = pytest.mark.parametrize("config", [SACConfig, ModSACConfig])
 
@@ -259,7 +260,7 @@ def test_parameters_that_are_no_numbers_are_named():
     learner = make_learner()
     learner.raise_if_broken()
     learner.loss.log_alpha.data.fill_(torch.nan)
-    with pytest.raises(DivergedError, match="`log_alpha` is not finite after update 0"):
+    with pytest.raises(DivergedError, match="`log_alpha` is nan after update 0"):
         learner.raise_if_broken()
 
 

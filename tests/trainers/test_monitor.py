@@ -15,8 +15,9 @@ from torchrl_elegant.envs import make_env
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.evaluation import Evaluation
+from torchrl_elegant.trainers.finite import DivergedError
 from torchrl_elegant.trainers.follower import Follower
-from torchrl_elegant.trainers.learner import DivergedError, Learner
+from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.monitor import Monitor, _next_multiple
 from torchrl_elegant.trainers.pace import PACE_COLUMNS
 from torchrl_elegant.trainers.progress import Averages, Progress

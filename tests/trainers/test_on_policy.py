@@ -29,7 +29,7 @@ from torchrl_elegant.collectors import WorkerDiedError
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import CategoricalActor
 from torchrl_elegant.trainers.clock import Clock
-from torchrl_elegant.trainers.learner import DivergedError
+from torchrl_elegant.trainers.finite import DivergedError
 from torchrl_elegant.trainers.metrics_file import read_metrics
 from torchrl_elegant.trainers.on_policy import train_on_policy
 from torchrl_elegant.trainers.pace import PACE_COLUMNS

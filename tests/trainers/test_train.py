@@ -20,7 +20,8 @@ from tensordict import TensorDict
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.algorithms import ModSACConfig, SACConfig
-from torchrl_elegant.trainers.learner import DivergedError, Learner
+from torchrl_elegant.trainers.finite import DivergedError
+from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.metrics_file import read_metrics
 from torchrl_elegant.trainers.pace import PACE_COLUMNS
 from torchrl_elegant.trainers.policy_file import Policy

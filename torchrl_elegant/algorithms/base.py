@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from tensordict.nn import TensorDictModuleBase
@@ -16,32 +16,23 @@ from torchrl.objectives.utils import TargetNetUpdater
 from torchrl_elegant.algorithms.checks import check as check
 from torchrl_elegant.algorithms.checks import check_choices
 from torchrl_elegant.algorithms.checks import check_unused as check_unused
-from torchrl_elegant.algorithms.preparation import Preparation, normalisable
+from torchrl_elegant.algorithms.checks import option as option
+from torchrl_elegant.algorithms.hterm import HTermConfig
+from torchrl_elegant.algorithms.preparation import Preparation
 from torchrl_elegant.algorithms.ramp import Ramp
 from torchrl_elegant.algorithms.schedule import ActorSchedule, EveryUpdate
 from torchrl_elegant.data import ReturnScale
-from torchrl_elegant.modules import ACTIVATIONS, NormalisedActor, ObservationNorm
+from torchrl_elegant.modules import ACTIVATIONS, NormalisedActor, ObservationNorm, normalisable
+from torchrl_elegant.objectives import HamiltonianTerm
 from torchrl_elegant.objectives.return_fit import ReturnFit
-
-
-def option(default: Any, help: str) -> Any:
-    """Declare a configuration field with its default and the line that `--help` shows.
-
-    >>> from dataclasses import dataclass, fields
-    >>> @dataclass(frozen=True, kw_only=True)
-    ... class Config:
-    ...     gamma: float = option(0.99, "discount factor")
-    >>> fields(Config)[0].metadata["help"]
-    'discount factor'
-    """
-    return field(default=default, metadata={"help": help})
 
 
 @dataclass(kw_only=True)
 class Parts:
     """What an algorithm builds for one environment; a learner is made of it.
 
-    ``prepare`` stands between data and loss, ``return_fit`` is a term beside the loss's own.
+    ``prepare`` stands between data and loss; ``return_fit`` and ``hterm`` are terms beside the
+    loss's own.
     ``ramps`` are set to the run's progress after each batch of frames. ``target_kl``, of losses
     with a ``divergence``, is how far a policy may move before the epochs over its rollout end.
     """
@@ -54,6 +45,7 @@ class Parts:
     ramps: tuple[Ramp, ...] = ()
     prepare: Preparation | None = None
     return_fit: ReturnFit | None = None
+    hterm: HamiltonianTerm | None = None
     target_kl: float | None = None
 
 
@@ -64,6 +56,8 @@ class AlgorithmConfig(ABC):
     name: ClassVar[str]
     # Kinds of actions it can choose among; named where an environment has others.
     actions: ClassVar[tuple[str, ...]] = ("continuous", "discrete")
+    #: Whether there is an actor beside the values.
+    has_actor: ClassVar[bool] = True
     # Every family has these, each with defaults of its own.
     gamma: float
     num_cells: tuple[int, ...]
@@ -78,6 +72,9 @@ class AlgorithmConfig(ABC):
     normalize_value: bool = option(
         False, "divide rewards by the running spread of discounted returns"
     )
+    hterm: HTermConfig | None = option(
+        None, "the Hamiltonian term beside the loss: steers to the best of the latest slices"
+    )
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -89,6 +86,8 @@ class AlgorithmConfig(ABC):
         check(sound, "num_cells", "hold positive sizes", self.num_cells)
         scale = self.reward_scale
         check(0.0 < scale < math.inf, "reward_scale", "be positive and finite", scale)
+        fits = self.hterm is None or self.has_actor
+        check(fits, "hterm", "be false where there is no actor", "true")
         known = self.activation in ACTIVATIONS
         check(known, "activation", f"be one of {', '.join(ACTIVATIONS)}", self.activation)
 
@@ -99,8 +98,14 @@ class AlgorithmConfig(ABC):
     def assemble(self, env: EnvBase) -> Parts:
         """What ``build`` makes, with what the options put between data and loss."""
         parts = self.build(env)
-        if not (self.normalize_observation or self.normalize_value or self.reward_scale != 1.0):
-            return parts
+        if self.normalize_observation or self.normalize_value or self.reward_scale != 1.0:
+            self._prepare(parts, env)
+        if self.hterm is not None:
+            prepare = parts.prepare and parts.prepare.states
+            parts.hterm = self.hterm.build(parts.loss, gamma=self.gamma, prepare=prepare)
+        return parts
+
+    def _prepare(self, parts: Parts, env: EnvBase) -> None:
         norm = returns = None
         if self.normalize_observation:
             norm = ObservationNorm(normalisable(env)).to(env.device)
@@ -108,7 +113,6 @@ class AlgorithmConfig(ABC):
         if self.normalize_value:
             returns = ReturnScale(gamma=self.gamma)
         parts.prepare = Preparation(reward_scale=self.reward_scale, norm=norm, returns=returns)
-        return parts
 
     @abstractmethod
     def frames_per_batch(self, *, total_frames: int, num_envs: int) -> int:

@@ -28,6 +28,7 @@ class DQNConfig(DiscreteOffPolicyConfig):
     (None, False)
     """
 
+    has_actor: ClassVar[bool] = False
     dueling: ClassVar[bool] = False
 
     max_grad_norm: float | None = option(1.0, "largest norm of the gradient; none: no clipping")

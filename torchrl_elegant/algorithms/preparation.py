@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tensordict import NestedKey, TensorDictBase
-from torchrl.envs import EnvBase
+from tensordict import TensorDictBase
 from torchrl.objectives import LossModule
 
 from torchrl_elegant.data import AHEAD, Moments, ReturnScale
 from torchrl_elegant.data.moments import Gather
-from torchrl_elegant.modules import ObservationNorm, observation_shapes
+from torchrl_elegant.modules import ObservationNorm
 
 
 class Preparation:
@@ -70,14 +69,22 @@ class Preparation:
         """The same rows as a loss should see them; ``batch`` is left as it is."""
         batch = batch.copy()
         after = [batch.get(name) for name in ("next", AHEAD) if name in batch.keys()]  # noqa: SIM118
-        if self.norm is not None:
-            for key in self.norm.shapes:
-                for holder in (batch, *after):
-                    holder.set(key, self.norm(key, holder.get(key)))
+        self._normalise(batch, *after)
         scale = self.reward_scale * (1.0 if self.returns is None else self.returns.scale)
         for holder in after:
             holder.set("reward", holder.get("reward") * scale)
         return batch
+
+    def states(self, batch: TensorDictBase) -> TensorDictBase:
+        """The same rows with their own observations as an actor should see them."""
+        batch = batch.copy()
+        self._normalise(batch)
+        return batch
+
+    def _normalise(self, *holders: TensorDictBase) -> None:
+        for key in () if self.norm is None else self.norm.shapes:
+            for holder in holders:
+                holder.set(key, self.norm(key, holder.get(key)))
 
     def state_dict(self) -> dict[str, Any]:
         states = {key: moments.state_dict() for key, moments in self._moments.items()}
@@ -120,24 +127,3 @@ def check_stored(prepare: Preparation | None, state: Mapping[str, Any] | None) -
             raise ValueError(
                 f"`{name}` must stay {bool(was)} when a run goes on, got `{bool(now)}`"
             )
-
-
-def normalisable(env: EnvBase) -> dict[NestedKey, tuple[int, ...]]:
-    """Shapes of the observation entries that are vectors of floating-point numbers.
-
-    >>> from torchrl_elegant.envs import make_env
-    >>> normalisable(make_env("Pendulum-v1"))
-    {'observation': (3,)}
-    """
-    specs, shapes = env.observation_spec_unbatched, observation_shapes(env)
-    found = {
-        key: shape
-        for key, shape in shapes.items()
-        if len(shape) <= 1 and specs[key].dtype.is_floating_point
-    }
-    if not found:
-        raise ValueError(
-            "`normalize_observation` must be false without an observation that is a vector of "
-            f"floating-point numbers, got entries of shapes `{list(shapes.values())}`"
-        )
-    return found

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
-from tensordict import NestedKey, TensorDict, TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
+from torchrl_elegant.data.carry import Carry, Path
 from torchrl_elegant.functional import Spans, spans
 
 #: Where a row holds its transition of the longer of two lengths.
 AHEAD = "ahead"
 STEPS = "steps_to_next_obs"
-
-_Path = tuple[str, ...]
 
 
 class MultiStepFold:
@@ -50,7 +47,7 @@ class MultiStepFold:
             raise ValueError(f"`ahead_steps` must be 0 or more, got `{ahead_steps}`")
         self.gamma, self.n_steps, self.ahead_steps = gamma, n_steps, ahead_steps
         self._horizon = max(n_steps, ahead_steps)
-        self._rows: dict[_Path, Tensor] = {}  # the last rows of each environment, [E, t, ...]
+        self._carry = Carry()  # the last rows of each environment
         self._waiting: Tensor | None = None  # which of them are still to be given out, [E, t]
 
     @property
@@ -80,24 +77,21 @@ class MultiStepFold:
             out.set(AHEAD, _after(rows, far, at).set(STEPS, far.steps[at]))
         return out
 
-    def _join(self, batch: TensorDictBase) -> tuple[dict[_Path, Tensor], Tensor]:
-        *envs, time = batch.shape
-        count, rows = math.prod(envs), {}
-        for key, value in batch.items(True, True):
-            path = _path(key)
-            new = value.reshape(count, time, *value.shape[batch.ndim :])
-            rows[path] = torch.cat([self._rows[path], new] if self._rows else [new], 1)
-        fresh = torch.ones(count, time, dtype=torch.bool, device=batch.device)
+    def _join(self, batch: TensorDictBase) -> tuple[dict[Path, Tensor], Tensor]:
+        rows = self._carry.join(batch)
+        before = 0 if self._waiting is None else self._waiting.shape[1]
+        count, length = rows["next", "done"].shape[:2]
+        fresh = torch.ones(count, length - before, dtype=torch.bool, device=batch.device)
         parts = [fresh] if self._waiting is None else [self._waiting, fresh]
         return rows, torch.cat(parts, 1)
 
-    def _keep(self, rows: dict[_Path, Tensor], waiting: Tensor) -> None:
-        start = max(0, waiting.shape[1] - (self._horizon - 1))
-        self._rows = {path: value[:, start:] for path, value in rows.items()}
-        self._waiting = waiting[:, start:]
+    def _keep(self, rows: dict[Path, Tensor], waiting: Tensor) -> None:
+        last = self._horizon - 1
+        self._carry.keep(rows, last)
+        self._waiting = waiting[:, max(0, waiting.shape[1] - last) :]
 
 
-def _after(rows: dict[_Path, Tensor], of: Spans, at: tuple[Tensor, ...]) -> TensorDict:
+def _after(rows: dict[Path, Tensor], of: Spans, at: tuple[Tensor, ...]) -> TensorDict:
     """What the spans of the rows ``at`` lead to."""
     env, start = at
     end = start + of.steps[at] - 1
@@ -106,7 +100,3 @@ def _after(rows: dict[_Path, Tensor], of: Spans, at: tuple[Tensor, ...]) -> Tens
         if path[0] == "next":
             after.set(path[1:], value[env, end])
     return after.set("reward", of.reward[at].unsqueeze(-1))
-
-
-def _path(key: NestedKey) -> _Path:
-    return (key,) if isinstance(key, str) else key

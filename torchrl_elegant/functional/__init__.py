@@ -16,6 +16,13 @@ from torchrl_elegant.functional.gaussian import (
     normal_score,
     normal_slopes,
 )
+from torchrl_elegant.functional.hamiltonian import (
+    Form,
+    Steps,
+    hamiltonian,
+    hamiltonian_slope,
+    steps_of,
+)
 from torchrl_elegant.functional.multi_step import Spans, spans
 from torchrl_elegant.functional.perceptron import SLOPES, perceptron, perceptron_gradient
 from torchrl_elegant.functional.pictures import (
@@ -24,7 +31,7 @@ from torchrl_elegant.functional.pictures import (
     has_channels_last,
     is_image,
 )
-from torchrl_elegant.functional.squash import squashed_mode, squashed_sample
+from torchrl_elegant.functional.squash import squashed_log_prob, squashed_mode, squashed_sample
 from torchrl_elegant.functional.surrogate import (
     clipped_surrogate,
     clipped_surrogate_slope,
@@ -43,7 +50,9 @@ from torchrl_elegant.functional.vtrace import VTraceEstimate, vtrace
 __all__ = [
     "LUMA",
     "SLOPES",
+    "Form",
     "Spans",
+    "Steps",
     "VTraceEstimate",
     "actor_ratio",
     "area_weights",
@@ -62,6 +71,8 @@ __all__ = [
     "dueling_values",
     "explained_variance",
     "gae",
+    "hamiltonian",
+    "hamiltonian_slope",
     "has_channels_last",
     "is_image",
     "kl_estimate",
@@ -76,9 +87,11 @@ __all__ = [
     "reduce_members",
     "soft_value",
     "spans",
+    "squashed_log_prob",
     "squashed_mode",
     "squashed_sample",
     "standardised",
+    "steps_of",
     "value_loss",
     "value_slope",
     "vtrace",

@@ -23,7 +23,7 @@ from torchrl_elegant.modules.mlp import ACTIVATIONS, MLP
 from torchrl_elegant.modules.multi_categorical import MultiCategoricalActor
 from torchrl_elegant.modules.noise import GaussianNoise, Noise, OrnsteinUhlenbeckNoise, make_noise
 from torchrl_elegant.modules.noisy import NoisyActor
-from torchrl_elegant.modules.normalised import NormalisedActor, ObservationNorm
+from torchrl_elegant.modules.normalised import NormalisedActor, ObservationNorm, normalisable
 from torchrl_elegant.modules.policy import StochasticActor
 from torchrl_elegant.modules.q_network import QNetwork
 from torchrl_elegant.modules.temperature import FixedTemperature, LearnedTemperature, Temperature
@@ -64,5 +64,6 @@ __all__ = [
     "build_stochastic_actor",
     "build_value",
     "make_noise",
+    "normalisable",
     "observation_shapes",
 ]

@@ -9,6 +9,9 @@ import torch
 from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
+from torchrl.envs import EnvBase
+
+from torchrl_elegant.modules.build import observation_shapes
 
 CLIP = 10.0
 
@@ -116,3 +119,24 @@ class NormalisedActor(TensorDictModuleBase):
     ) -> NormalisedActor:
         """What ``spec_dict`` describes, its actor made by the builder of its class's name."""
         return cls(builders[normalised_actor](**spec), ObservationNorm(normalised_shapes))
+
+
+def normalisable(env: EnvBase) -> dict[NestedKey, tuple[int, ...]]:
+    """Shapes of the observation entries that are vectors of floating-point numbers.
+
+    >>> from torchrl_elegant.envs import make_env
+    >>> normalisable(make_env("Pendulum-v1"))
+    {'observation': (3,)}
+    """
+    specs, shapes = env.observation_spec_unbatched, observation_shapes(env)
+    found = {
+        key: shape
+        for key, shape in shapes.items()
+        if len(shape) <= 1 and specs[key].dtype.is_floating_point
+    }
+    if not found:
+        raise ValueError(
+            "`normalize_observation` must be false without an observation that is a vector of "
+            f"floating-point numbers, got entries of shapes `{list(shapes.values())}`"
+        )
+    return found

@@ -5,6 +5,7 @@ from torchrl_elegant.objectives.ddpg import DDPGLoss
 from torchrl_elegant.objectives.discrete_sac import DiscreteSACLoss
 from torchrl_elegant.objectives.dqn import DQNLoss
 from torchrl_elegant.objectives.gae import GAE
+from torchrl_elegant.objectives.hamiltonian import HamiltonianLoss
 from torchrl_elegant.objectives.modsac import ModSACLoss
 from torchrl_elegant.objectives.ppo import ClipPPOLoss
 from torchrl_elegant.objectives.redq import REDQLoss
@@ -12,6 +13,7 @@ from torchrl_elegant.objectives.sac import SACLoss
 from torchrl_elegant.objectives.target import LeanHardUpdate, LeanSoftUpdate
 from torchrl_elegant.objectives.td3 import TD3Loss
 from torchrl_elegant.objectives.vtrace import VTrace
+from torchrl_elegant.objectives.with_hamiltonian import HamiltonianTerm, WithHamiltonian
 
 __all__ = [
     "GAE",
@@ -20,6 +22,8 @@ __all__ = [
     "DDPGLoss",
     "DQNLoss",
     "DiscreteSACLoss",
+    "HamiltonianLoss",
+    "HamiltonianTerm",
     "LeanHardUpdate",
     "LeanSoftUpdate",
     "ModSACLoss",
@@ -27,4 +31,5 @@ __all__ = [
     "SACLoss",
     "TD3Loss",
     "VTrace",
+    "WithHamiltonian",
 ]

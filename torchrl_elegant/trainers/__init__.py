@@ -3,7 +3,8 @@
 from torchrl_elegant.trainers.checkpoint import Checkpoints
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.evaluation import Evaluation, PolicyEvaluator
-from torchrl_elegant.trainers.learner import DivergedError, Learner
+from torchrl_elegant.trainers.finite import DivergedError
+from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.loop import train_off_policy
 from torchrl_elegant.trainers.policy_file import BUILDERS, Policy, load_policy, save_policy
 from torchrl_elegant.trainers.stepper import LearnerStepper

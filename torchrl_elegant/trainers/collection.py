@@ -112,6 +112,6 @@ def _workers(
         # Workers get on to where the first row is known.
         slack_batches=1 + -(-config.span * run.num_envs // (run.frames_per_batch or run.num_envs)),
         fold=config.fold,
-        # Statistics take in every row, once.
-        rows_kept=None if learner.prepare and learner.prepare.observes else 1024,
+        # Statistics and slices take in every row, once.
+        rows_kept=None if learner.sees_every_row else 1024,
     )

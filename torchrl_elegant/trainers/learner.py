@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 
@@ -16,16 +15,13 @@ from torchrl_elegant.algorithms.optimiser import LeanAdam
 from torchrl_elegant.algorithms.preparation import check_stored, hand_back_priority
 from torchrl_elegant.data.moments import Gather, alone
 from torchrl_elegant.trainers.distributed import Ranks
+from torchrl_elegant.trainers.finite import require_finite
 
 
 class LossCall(Protocol):
     """How a loss is evaluated: whole, or one of its methods by name."""
 
     def __call__(self, batch: TensorDictBase, method: str | None = None) -> Any: ...
-
-
-class DivergedError(FloatingPointError):
-    """A term of the loss is not a finite number."""
 
 
 class Learner:
@@ -58,7 +54,7 @@ class Learner:
         self.target_updater = parts.target_updater
         self.schedule = parts.schedule
         self.ramps = parts.ramps
-        self.prepare, self.return_fit = parts.prepare, parts.return_fit
+        self.prepare, self.return_fit, self.hterm = parts.prepare, parts.return_fit, parts.hterm
         self.max_grad_norm = max_grad_norm
         if isinstance(self.optimizer, LeanAdam):
             # It clips while it steps.
@@ -72,6 +68,7 @@ class Learner:
     def update(self, batch: TensorDictBase, call: LossCall | None = None) -> dict[str, Tensor]:
         """Learn from one batch; ``call`` stands in for the loss where a trainer wraps it."""
         terms = self._differentiate(batch, call)
+        self._add_hamiltonian(terms)
         if self.ranks is not None:
             self._average_over(self.ranks, terms)
         if self.max_grad_norm is not None:
@@ -93,15 +90,20 @@ class Learner:
     def metric_names(self) -> list[str]:
         """Names of all that updates report."""
         loss = self.loss
-        more = [] if self.return_fit is None else [self.return_fit.name]
+        more = [term.name for term in (self.return_fit, self.hterm) if term is not None]
         # Out keys of a loss made of terms may be more than what an update reports.
         names = loss.terms if hasattr(loss, "critic_terms") else loss.out_keys
         return [*map(str, names), *more]
 
     @property
     def observes(self) -> bool:
-        """Whether anything here keeps statistics of newly collected data."""
-        return hasattr(self.loss, "observe") or (self.prepare is not None and self.prepare.observes)
+        """Whether anything here wants to see newly collected data."""
+        return hasattr(self.loss, "observe") or self.sees_every_row
+
+    @property
+    def sees_every_row(self) -> bool:
+        """Whether that must be all of it."""
+        return self.hterm is not None or (self.prepare is not None and self.prepare.observes)
 
     def observe(self, batch: TensorDictBase, *, stream: int = 0) -> None:
         """Show newly collected data ``[*envs, time]``, of one of several groups of environments
@@ -110,29 +112,20 @@ class Learner:
             return
         if self.prepare is not None:
             self.prepare.observe(batch, stream=stream, gather=self._gather)
+        if self.hterm is not None:
+            self.hterm.extend(batch, stream=stream)
         if hasattr(self.loss, "observe"):
             device = next(self.policy.parameters()).device
             self.loss.observe(self._prepared(batch.to(device)))
 
     def raise_if_diverged(self, terms: Mapping[str, Tensor]) -> None:
         """Name the first term that is not finite; on a GPU call it where waiting is cheap."""
-        for name, value in terms.items():
-            if not bool(torch.isfinite(value).all()):
-                raise DivergedError(
-                    f"`{name}` is {value.item()} at update {self.updates}; lower the learning "
-                    "rate, set max_grad_norm, or look for extreme rewards or observations"
-                )
+        require_finite(terms.items(), f"at update {self.updates}")
 
     def raise_if_broken(self) -> None:
         """Name the first parameter that is not finite: a finite loss can have other gradients."""
-        if all(bool(param.isfinite().all()) for param in self._params):
-            return
-        for name, param in self.loss.named_parameters():
-            if not bool(param.isfinite().all()):
-                raise DivergedError(
-                    f"`{name}` is not finite after update {self.updates}; lower the learning rate, "
-                    "set max_grad_norm, or look for extreme rewards or observations"
-                )
+        if not all(bool(param.isfinite().all()) for param in self._params):
+            require_finite(self.loss.named_parameters(), f"after update {self.updates}")
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -142,6 +135,7 @@ class Learner:
             "schedule": self.schedule.state_dict(),
             "updates": self.updates,
             "prepare": self.prepare and self.prepare.state_dict(),
+            "hterm": self.hterm and self.hterm.state_dict(),
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -155,6 +149,8 @@ class Learner:
         self.updates = state_dict["updates"]
         if self.prepare is not None and state_dict.get("prepare") is not None:
             self.prepare.load_state_dict(state_dict["prepare"])
+        if self.hterm is not None and state_dict.get("hterm") is not None:
+            self.hterm.load_state_dict(state_dict["hterm"])
 
     def _prepared(self, batch: TensorDictBase) -> TensorDictBase:
         return batch if self.prepare is None else self.prepare(batch)
@@ -173,6 +169,15 @@ class Learner:
         if prepared is not batch:
             hand_back_priority(prepared, batch, self.loss)
         return terms
+
+    def _add_hamiltonian(self, terms: dict[str, Tensor]) -> None:
+        """The H-term joins updates in which the actor learns."""
+        if self.hterm is None or self.hterm.actor_rests:
+            return
+        term = self.hterm.step()
+        if term is not None:
+            terms[self.hterm.name] = term
+            self._total({self.hterm.name: term}).backward()
 
     def _total(self, terms: Mapping[str, Tensor]) -> Tensor:
         losses = [value for name, value in terms.items() if name.startswith("loss")]

@@ -15,8 +15,9 @@ from torchrl_elegant.trainers.clock import Clock
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.evaluation import Evaluation, PolicyEvaluator
+from torchrl_elegant.trainers.finite import DivergedError
 from torchrl_elegant.trainers.follower import Follower
-from torchrl_elegant.trainers.learner import DivergedError, Learner
+from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.pace import Pace
 from torchrl_elegant.trainers.progress import Averages, Progress
 from torchrl_elegant.trainers.reporter import Reporter

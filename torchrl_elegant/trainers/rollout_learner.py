@@ -40,6 +40,8 @@ class RolloutLearner(Learner):
     def rows(self, rollout: TensorDictBase) -> TensorDictBase:
         """The transitions of a rollout ``[*envs, T]``, with their advantages."""
         self._epochs = 0
+        if self.hterm is not None:
+            self.hterm.extend(rollout)
         estimated = self.loss.estimate(self._prepared_rollout(rollout))
         return estimated.select(*self.loss.row_keys).reshape(-1)
 

@@ -16,8 +16,9 @@ from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.config_file import from_yaml
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.families import make_loop, make_store
+from torchrl_elegant.trainers.finite import DivergedError
 from torchrl_elegant.trainers.folder import RunFolder
-from torchrl_elegant.trainers.learner import DivergedError, Learner
+from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.memory import keep_freed_blocks
 from torchrl_elegant.trainers.monitor import Follower, Monitor
 from torchrl_elegant.trainers.plan import per_rank, planned, seed_learner, set_threads

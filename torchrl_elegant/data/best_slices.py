@@ -1,0 +1,132 @@
+"""The store of the best slices of late."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from tensordict import NestedKey, TensorDict, TensorDictBase
+from torch import Tensor
+
+from torchrl_elegant.data.slices import MASK, SliceCutter
+from torchrl_elegant.functional import steps_of
+
+_SCORE, _BORN = "score", "born"
+
+
+class BestSlices:
+    r"""Keeps the slices of K steps with the highest return, for as long as they are new.
+
+    Every batch that a collector brings is cut into slices (``SliceCutter``) and scored by
+
+    .. math:: \sum_k \gamma^{k-1} m_k r_k \Big/ \sum_k \gamma^{k-1} m_k
+
+    where the steps after a termination count with a reward of 0 and those after a truncation not at
+    all: whole slices are ranked by their K-step return, those that a time limit cut short by what
+    they brought a step. The best ``capacity`` that are at most ``max_age`` frames old are kept.
+
+    Args:
+        horizon: K.
+        capacity: slices kept at most.
+        max_age: frames collected since, after which a slice is dropped.
+        gamma: discount factor.
+        keys: entries of a step that are kept beside ``next``'s reward, done and terminated; for a
+            policy's what it reads, its action and its log-probability.
+        device: where slices are kept; that of the first batch by default.
+        seed: of the draws, which leave PyTorch's own generator alone.
+
+    >>> done = torch.tensor([[False], [True], [False], [True]])
+    >>> reward = torch.tensor([[1.0], [1.0], [2.0], [2.0]])
+    >>> after = {"reward": reward, "done": done, "terminated": torch.zeros_like(done)}
+    >>> store = BestSlices(horizon=2, capacity=1, max_age=100, keys=["x"])
+    >>> _ = store.extend(TensorDict({"x": torch.arange(4), "next": after}, [4]))
+    >>> store.sample(1)["x"].tolist()
+    [[2, 3]]
+    """
+
+    def __init__(
+        self,
+        *,
+        horizon: int,
+        capacity: int,
+        max_age: int,
+        keys: Sequence[NestedKey],
+        gamma: float = 0.99,
+        device: torch.device | str | None = None,
+        seed: int = 0,
+    ) -> None:
+        for name, value in (("horizon", horizon), ("capacity", capacity), ("max_age", max_age)):
+            if value < 1:
+                raise ValueError(f"`{name}` must be at least 1, got `{value}`")
+        if not 0.0 <= gamma <= 1.0:
+            raise ValueError(f"`gamma` must lie in [0, 1], got `{gamma}`")
+        self.horizon, self.capacity, self.max_age, self.gamma = horizon, capacity, max_age, gamma
+        self.frames = 0
+        self._keys = [*keys, *(("next", name) for name in ("reward", "done", "terminated"))]
+        self._device, self._generator = device, torch.Generator().manual_seed(seed)
+        self._cutters: dict[int, SliceCutter] = {}
+        self._kept: TensorDict | None = None  # [up to capacity, K], the best in front
+
+    def __len__(self) -> int:
+        return 0 if self._kept is None else len(self._kept)
+
+    def extend(self, batch: TensorDictBase, *, stream: int = 0) -> TensorDict:
+        """Take in the next steps ``[*envs, time]`` of the environments of ``stream``; the slices
+        that they complete are given back, kept or not."""
+        if stream not in self._cutters:
+            self._cutters[stream] = SliceCutter(self.horizon, keys=self._keys)
+        new = self._cutters[stream](batch.detach()).to(self._device)
+        self.frames += batch.numel()
+        born = torch.full((len(new), 1), self.frames, device=new.device).expand(new.shape)
+        self._keep(new.copy().set(_SCORE, self._scores(new)).set(_BORN, born))
+        return new
+
+    def sample(self, count: int) -> TensorDict:
+        """``count`` slices ``[count, K]``, drawn evenly with replacement."""
+        if self._kept is None or not len(self._kept):
+            raise RuntimeError("the store must hold a slice to draw from, got none yet")
+        drawn = torch.randint(len(self._kept), (count,), generator=self._generator)
+        return self._kept[drawn.to(self._kept.device)].exclude(_SCORE, _BORN)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is kept; slices under way are not part of it, as environments start anew."""
+        kept = {} if self._kept is None else dict(self._kept.flatten_keys(".").items())
+        return {"kept": kept, "frames": self.frames, "generator": self._generator.get_state()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        kept = state_dict["kept"]
+        self._kept = None
+        if kept:
+            size = kept[_SCORE].shape[:2]
+            if size[1] != self.horizon:
+                raise ValueError(
+                    f"`horizon` must be the {size[1]} steps of the stored slices, got "
+                    f"`{self.horizon}`"
+                )
+            device = self._device or kept[_SCORE].device
+            self._kept = TensorDict(kept, size).unflatten_keys(".").to(device)[: self.capacity]
+        self.frames = state_dict["frames"]
+        self._generator.set_state(state_dict["generator"])
+        self._cutters.clear()
+
+    def _scores(self, slices: TensorDict) -> Tensor:
+        """The same for each step of a slice, ``[N, K]``."""
+        after = slices["next"]
+        reward, done, ended = (after[name].squeeze(-1) for name in ("reward", "done", "terminated"))
+        real, rewarded = steps_of(done, ended, slices[MASK])
+        steps = torch.arange(self.horizon, device=reward.device, dtype=reward.dtype)
+        weight = rewarded * self.gamma**steps
+        score = (weight * reward * real).sum(1) / weight.sum(1)
+        return score.unsqueeze(1).expand(slices.shape)
+
+    def _keep(self, new: TensorDict) -> None:
+        """The best of the old and the new that are young enough, in the order of their scores."""
+        every = new if self._kept is None else torch.cat([self._kept, new])
+        young = every[_BORN][:, 0] > self.frames - self.max_age
+        score = every[_SCORE][:, 0].masked_fill(~young, -torch.inf)
+        # Of equals the newest.
+        newest_first = score.flip(0).argsort(descending=True, stable=True)
+        best = len(score) - 1 - newest_first[: min(self.capacity, int(young.sum()))]
+        if len(new) or len(best) < len(every):
+            self._kept = every[best]

@@ -1,0 +1,84 @@
+"""Slices of K steps, cut out of what a collector brings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from tensordict import NestedKey, TensorDict, TensorDictBase
+from torch import Tensor
+
+from torchrl_elegant.data.carry import Carry, Path
+
+MASK = "mask"
+
+
+class SliceCutter:
+    """Cuts each episode into slices of ``horizon`` steps from its start on.
+
+    Consecutive batches ``[*envs, time]`` of the same environments go on where the last one ended; a
+    slice is given out once its last step is there. The last of an episode is as long as what is
+    left: padded with its last step, ``mask`` tells which steps are real. No slice holds steps of
+    two episodes, no step is in two slices, and none is lost but those that wait.
+
+    Args:
+        horizon: K.
+        keys: what a slice holds of a step beside the flags; ``("next", "reward")`` and so on.
+
+    >>> after = {"done": torch.tensor([[False], [False], [True], [False], [False]])}
+    >>> steps = TensorDict({"x": torch.arange(5), "next": after}, [5])
+    >>> slices = SliceCutter(2, keys=["x"])(steps)
+    >>> slices["x"].tolist(), slices["mask"].tolist()
+    ([[0, 1], [2, 2], [3, 4]], [[True, True], [True, False], [True, True]])
+    """
+
+    def __init__(self, horizon: int, *, keys: Sequence[NestedKey]) -> None:
+        if horizon < 1:
+            raise ValueError(f"`horizon` must be at least 1, got `{horizon}`")
+        self.horizon, self._keys = horizon, list(keys)
+        self._carry, self._held = Carry(), 0
+        self._place: Tensor | None = None  # in its episode, of the first row that is held, [E]
+
+    def __call__(self, batch: TensorDictBase) -> TensorDict:
+        """The slices ``[N, K]`` that are whole by now, those of an environment in order."""
+        rows = self._carry.join(batch.select(*self._keys, ("next", "done")))
+        done = rows["next", "done"].squeeze(-1)  # [E, t]
+        length = done.shape[1]
+        at = torch.arange(length, device=done.device)
+        place, size = self._places(done), (_ends(done) - at + 1).clamp(max=self.horizon)
+        # What ended among the rows that were held was given out then.
+        whole = (at + size <= length) & (at + size > self._held)
+        env, start = ((place % self.horizon == 0) & whole).nonzero(as_tuple=True)
+        self._held = min(length, self.horizon - 1)
+        self._carry.keep(rows, self._held)
+        after = torch.where(done[:, -1], 0, place[:, -1] + 1)
+        self._place = place[:, -self._held] if self._held else after
+        return _cut(rows, env, start, size[env, start], self.horizon)
+
+    def _places(self, done: Tensor) -> Tensor:
+        """How many steps of its episode come before each, ``[E, t]``."""
+        if self._place is None:
+            self._place = done.new_zeros(len(done), dtype=torch.long)
+        at = torch.arange(done.shape[1], device=done.device)
+        before = -self._place.unsqueeze(1)
+        first = torch.cat([before, torch.where(done[:, :-1], at[1:], before)], 1)
+        return at - first.cummax(1).values
+
+
+def _ends(done: Tensor) -> Tensor:
+    """The row of each episode's end, of one that goes on a row that is never reached."""
+    length = done.shape[1]
+    at = torch.arange(length, device=done.device).expand_as(done)
+    never = at.new_full((), 1 << 40)
+    return torch.where(done, at, never).flip(1).cummin(1).values.flip(1)
+
+
+def _cut(
+    rows: dict[Path, Tensor], env: Tensor, start: Tensor, size: Tensor, horizon: int
+) -> TensorDict:
+    steps = torch.arange(horizon, device=env.device)
+    at = start.unsqueeze(1) + steps.minimum(size.unsqueeze(1) - 1)  # [N, K]
+    slices = TensorDict(batch_size=at.shape)
+    for path, value in rows.items():
+        slices.set(path, value[env.unsqueeze(1), at])
+    return slices.set(MASK, steps < size.unsqueeze(1))

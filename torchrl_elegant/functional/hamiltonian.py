@@ -1,0 +1,121 @@
+"""The Hamiltonian term: minus the K-step return of slices, as an energy of the policy.
+
+A policy is seen as a system of K spins with the energy ``H = -sum_k <C_k, pi^k>``, where ``C_k`` is
+the reward at step k, discounted and weighed by how likely one is to be there (ElegantRL, "Actor-
+critic with H-term"). To lower it is to raise the return of the next K steps.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from torchrl_elegant.functional.surrogate import clipped_surrogate_slope
+
+Form = Literal["ratio", "log", "prob"]
+# Products over K steps run away: beyond this they are not followed. About ElegantRL's bound.
+_LOG_MOST = math.log(10.0)
+
+
+class Steps(NamedTuple):
+    """Which steps of slices exist, and which have a reward, each ``[L, K]``."""
+
+    real: Tensor
+    rewarded: Tensor
+
+
+def steps_of(done: Tensor, terminated: Tensor, mask: Tensor | None = None) -> Steps:
+    """Steps up to the first ``done`` are real; after a termination the rest are rewarded with 0.
+
+    A terminated slice stays where it is for good, which no action changes: rewards of 0 that count
+    let a baseline cancel over all K steps. What follows a truncation is unknown and does not count.
+    ``mask`` tells padding, which comes last, from steps.
+
+    >>> import torch
+    >>> done = torch.tensor([[False, True, False], [False, True, False]])
+    >>> real, rewarded = steps_of(done, done & torch.tensor([[True], [False]]))
+    >>> real.tolist(), rewarded.tolist()
+    ([[True, True, False], [True, True, False]], [[True, True, True], [True, True, False]])
+    """
+    real = (done.cumsum(1) - done.long()) == 0
+    real = real if mask is None else real & mask
+    absorbed = (terminated & real).any(1, keepdim=True)
+    return Steps(real, real | absorbed)
+
+
+def hamiltonian(
+    log_prob: Tensor,
+    gain: Tensor,
+    behaviour: Tensor | None = None,
+    *,
+    form: Form,
+    clip: float = 0.2,
+) -> Tensor:
+    r"""H of each slice, ``[L]``; ``log_prob``, ``gain`` and ``behaviour`` are ``[L, K]``.
+
+    With ``c_k = sum_{j<=k} [log pi_j - log mu_j]`` and ``gain_k = gamma^(k-1) m_k (r_k - b_k)``:
+
+    ``H = -sum_k gain_k phi(c_k)``
+
+    - ``ratio``: phi = exp(c_k), the smaller of ``gain phi`` and ``gain clip(phi)`` as in PPO;
+    - ``log``: phi = sum_{j<=k} log pi_j, whose gradient is that of ``ratio`` where pi = mu;
+    - ``prob``: phi = prod_{j<=k} pi_j, the sampled form of the sum over all actions. It weighs each
+      slice by its probability although slices already come as often as that.
+
+    Both products are held at 10 and have no gradient beyond. Steps that do not exist have
+    ``log_prob = behaviour = 0``. One autograd node; gain and behaviour are constants to it, and it
+    can be differentiated once.
+
+    >>> import torch
+    >>> half = torch.full((1, 2), 0.5).log()
+    >>> hamiltonian(half, torch.tensor([[1.0, 4.0]]), form="prob").tolist()
+    [-1.5]
+    """
+    return _Hamiltonian.apply(log_prob, gain, behaviour, form, clip)
+
+
+def hamiltonian_slope(
+    log_prob: Tensor, gain: Tensor, behaviour: Tensor | None = None, *, form: Form, clip: float
+) -> tuple[Tensor, Tensor]:
+    """H and its derivative by ``log_prob``, ``[L, K]``.
+
+    ``dH / d log pi_j = sum_{k>=j} dH / d c_k``
+
+    >>> import torch
+    >>> half = torch.full((1, 2), 0.5).log()
+    >>> hamiltonian_slope(half, torch.tensor([[1.0, 4.0]]), form="log", clip=0.2)[1].tolist()
+    [[-5.0, -4.0]]
+    """
+    summed = (log_prob if behaviour is None else log_prob - behaviour).cumsum(1)  # c_k
+    if form == "log":
+        value, slope = gain * summed, gain
+    else:
+        held = summed.clamp(max=_LOG_MOST)
+        if form == "ratio":
+            value, slope = clipped_surrogate_slope(held, gain, 1.0 - clip, 1.0 + clip)
+        else:
+            value = gain * held.exp()
+            slope = value
+        slope = slope.masked_fill(summed > _LOG_MOST, 0.0)
+    later = slope.sum(1, keepdim=True) - slope.cumsum(1) + slope
+    return -value.sum(1), -later
+
+
+class _Hamiltonian(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx, log_prob: Tensor, gain: Tensor, behaviour: Tensor | None, form: Form, clip: float
+    ) -> Tensor:
+        energy, slope = hamiltonian_slope(log_prob, gain, behaviour, form=form, clip=clip)
+        ctx.save_for_backward(slope)
+        return energy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (slope,) = ctx.saved_tensors
+        return grad.unsqueeze(1) * slope, None, None, None, None

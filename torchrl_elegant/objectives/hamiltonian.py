@@ -1,0 +1,200 @@
+"""The Hamiltonian term (H-term) as a loss over slices of trajectories."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from tensordict import TensorDict, TensorDictBase, TensorDictParams
+from tensordict.nn import TensorDictModuleBase, dispatch
+from tensordict.utils import NestedKey
+from torch import Tensor
+from torchrl.objectives import LossModule
+
+from torchrl_elegant.functional import Form, Steps, hamiltonian, steps_of
+from torchrl_elegant.objectives.keys import keys_of
+from torchrl_elegant.objectives.running_scale import RunningScale
+from torchrl_elegant.objectives.stored_actions import bind_actor, stored_log_prob
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_FORMS = ("ratio", "log", "prob")
+
+
+class HamiltonianLoss(LossModule):
+    r"""Lowers the energy that ElegantRL's H-term gives a policy: minus its K-step return.
+
+    Over L slices of K steps ``[L, K]``, none of which goes on beyond its episode:
+
+    .. math::
+
+        L_H = -\frac{w}{L} \sum_l \sum_k \gamma^{k-1} m_k \frac{r_k - b}{\sigma_r} \phi(c_k),
+        \quad c_k = \sum_{j \le k} [\log \pi(a_j|s_j) - \log \mu_j]
+
+    ``functional.hamiltonian`` has the forms of :math:`\phi`. The gradient of ``ratio`` at
+    :math:`\pi = \mu`, and of ``log``, is that of the K-step return of slices that the policy
+    collected; of the best of many it also says how to get there again. Steps after a termination
+    have the reward 0, so that b cancels; those after a truncation do not count.
+
+    ``b`` and ``sigma_r`` are mean and spread of the rewards that ``observe`` was shown, 0 and 1
+    before. ElegantRL's own forms, and what is wrong with them, are told in ``docs/hterm.md``.
+
+    Args:
+        actor_network: the policy that a base loss trains as well; stochastic, or deterministic.
+
+    Keyword Args:
+        weight: w.
+        gamma: discount factor within a slice.
+        form: ``"ratio"``, ``"log"``, ``"prob"``, or None for ``"ratio"`` where slices hold the
+            log-probability of whoever acted and ``"log"`` where not.
+        clip_epsilon: how far ``ratio`` follows.
+        baseline: ``"mean"`` for b as above, ``"none"`` for 0.
+        window: rewards over which mean and spread are taken, as an average that forgets.
+        sigma: spread about a deterministic actor's action; see ``stored_log_prob``.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``, over slices.
+
+    >>> from torchrl_elegant.modules import CategoricalActor
+    >>> actor = CategoricalActor(observation={"observation": (1,)}, choices=2)
+    >>> flag = torch.zeros(5, 3, 1, dtype=torch.bool)
+    >>> after = {"reward": torch.ones(5, 3, 1), "done": flag, "terminated": flag}
+    >>> slices = TensorDict({"observation": torch.zeros(5, 3, 1), "next": after}, [5, 3])
+    >>> slices = actor(slices).detach()
+    >>> HamiltonianLoss(actor, weight=1.0, gamma=0.5)(slices)["loss_hamiltonian"].item()
+    -1.75
+    """
+
+    @dataclass
+    class _AcceptedKeys:
+        action: NestedKey = "action"
+        sample_log_prob: NestedKey = "action_log_prob"
+        reward: NestedKey = "reward"
+        done: NestedKey = "done"
+        terminated: NestedKey = "terminated"
+        mask: NestedKey = "mask"
+
+    default_keys = _AcceptedKeys
+    tensor_keys: _AcceptedKeys
+    out_keys = ("loss_hamiltonian",)
+
+    actor_network: TensorDictModuleBase
+    actor_network_params: TensorDictParams
+    target_actor_network_params: TensorDictParams
+
+    def __init__(
+        self,
+        actor_network: TensorDictModuleBase,
+        *,
+        weight: float = 0.125,
+        gamma: float = 0.99,
+        form: Form | None = None,
+        clip_epsilon: float = 0.2,
+        baseline: Literal["mean", "none"] = "mean",
+        window: int = 10_000,
+        sigma: float = 0.1,
+        reduction: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.reduction = "mean" if reduction is None else reduction
+        for sound, name, must, value in (
+            (weight >= 0.0, "weight", "be 0 or more", weight),
+            (0.0 <= gamma <= 1.0, "gamma", "lie in [0, 1]", gamma),
+            (form in (None, *_FORMS), "form", f"be one of {', '.join(_FORMS)} or None", form),
+            (0.0 < clip_epsilon < 1.0, "clip_epsilon", "lie in (0, 1)", clip_epsilon),
+            (baseline in ("mean", "none"), "baseline", "be 'mean' or 'none'", baseline),
+            (sigma > 0.0, "sigma", "be positive", sigma),
+        ):
+            if not sound:
+                raise ValueError(f"`{name}` must {must}, got `{value}`")
+        self.weight, self.gamma, self.form, self.clip_epsilon = weight, gamma, form, clip_epsilon
+        self.baseline, self.sigma = baseline, sigma
+        self.convert_to_functional(actor_network, "actor_network")
+        device = next(self.actor_network_params.parameters()).device
+        self.scale = RunningScale(window=window).to(device)
+        names = keys_of(actor_network)
+        if "log_prob" in names:
+            names["sample_log_prob"] = names.pop("log_prob")
+        self.set_keys(**names)
+
+    @property
+    def in_keys(self) -> list[NestedKey]:
+        """What slices must hold; a mask and a stored log-probability are read where they are."""
+        keys = self.tensor_keys
+        after = [("next", name) for name in (keys.reward, keys.done, keys.terminated)]
+        return [*self.actor_network.in_keys, keys.action, *after]
+
+    @property
+    def store_keys(self) -> list[NestedKey]:
+        """What a store of slices must keep of each step, beside the entries of ``next``."""
+        keys = self.tensor_keys
+        drawn = [] if self.form == "log" else [keys.sample_log_prob]
+        return [*self.actor_network.in_keys, keys.action, *drawn]
+
+    @dispatch
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        steps = self._steps(tensordict)
+        behaviour = tensordict.get(self.tensor_keys.sample_log_prob, None)
+        form = self.form or ("log" if behaviour is None else "ratio")
+        energy = hamiltonian(
+            stored_log_prob(self, tensordict, sigma=self.sigma).masked_fill(~steps.real, 0.0),
+            self._gain(tensordict, steps),
+            self._behaviour(behaviour, steps) if form == "ratio" else None,
+            form=form,
+            clip=self.clip_epsilon,
+        )  # [L]
+        loss = self.weight * energy
+        if self.reduction != "none":
+            loss = loss.mean() if self.reduction == "mean" else loss.sum()
+        return TensorDict({"loss_hamiltonian": loss}, loss.shape)
+
+    def observe(self, slices: TensorDictBase) -> None:
+        """Take in the rewards of newly collected slices, which are measured by them from then."""
+        steps = self._steps(slices)
+        self.scale.observe(self._reward(slices) * steps.real, steps.rewarded)
+
+    def _behaviour(self, stored: Tensor | None, steps: Steps) -> Tensor:
+        if stored is None:
+            raise KeyError(
+                f"slices must hold `{self.tensor_keys.sample_log_prob}` for form='ratio'; collect "
+                "it, or take form='log'"
+            )
+        if stored.shape != steps.real.shape:
+            raise ValueError(
+                f"`{self.tensor_keys.sample_log_prob}` must have the shape of slices, "
+                f"`{list(steps.real.shape)}`, got `{list(stored.shape)}`"
+            )
+        return stored.masked_fill(~steps.real, 0.0)
+
+    def _gain(self, slices: TensorDictBase, steps: Steps) -> Tensor:
+        """``gamma^(k-1) m_k (r_k - b) / sigma_r``, ``[L, K]``."""
+        reward = self._reward(slices) * steps.real
+        if self.baseline == "mean":
+            reward = reward - self.scale.mean
+        at = torch.arange(reward.shape[1], device=reward.device, dtype=reward.dtype)
+        return self.gamma**at * steps.rewarded * reward / self.scale.spread
+
+    def _reward(self, slices: TensorDictBase) -> Tensor:
+        return slices.get(("next", self.tensor_keys.reward)).squeeze(-1)
+
+    def _steps(self, slices: TensorDictBase) -> Steps:
+        keys = self.tensor_keys
+        if slices.ndim != 2:
+            raise ValueError(
+                f"slices must have the shape [slices, steps], got `{list(slices.shape)}`; reshape "
+                "what a SliceSampler gives"
+            )
+        done, terminated = (
+            slices.get(("next", key)).squeeze(-1) for key in (keys.done, keys.terminated)
+        )
+        return steps_of(done, terminated, slices.get(keys.mask, None))
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        out = super()._apply(fn)
+        bind_actor(self)
+        return out
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        # In a copy, parameters and modules are copied apart from one another.
+        bind_actor(self)
