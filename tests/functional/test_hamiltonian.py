@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
-from typing import NamedTuple
 
 import pytest
 import torch
+from hamiltonian_cases import F64, GAMMA, K, every_trajectory, k_step_return, tensor
 from torch import Tensor
 
 from torchrl_elegant.functional import hamiltonian, steps_of
 
 FORMS = ("ratio", "log", "prob")
-F64 = torch.float64
-
-
-def tensor(values) -> Tensor:
-    return torch.tensor(values, dtype=F64)
 
 
 # ---- values and slopes by hand ------------------------------------------------------------------
@@ -177,54 +171,7 @@ def test_steps_by_hand(done, terminated, mask, real, rewarded):
 
 
 # ---- exactness, by enumeration ------------------------------------------------------------------
-
-GAMMA, STATES, ACTIONS, K = 0.8, 3, 2, 3
-END = STATES - 1
-START = tensor([0.7, 0.3, 0.0])
-# P(s'|s, a), [S, A, S]; from either state the last one may come at any step.
-MOVES = tensor([[[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]], [[0.3, 0.6, 0.1], [0.2, 0.3, 0.5]]])
-REWARDS = tensor([[1.0, -0.5], [2.0, 0.3]])  # r(s, a), [S, A]
 LOGITS = tensor([[0.4, -0.2], [-0.7, 0.5]])
-
-
-class Every(NamedTuple):
-    """All trajectories that there are, as padded slices, ``[L, K]`` each."""
-
-    state: Tensor
-    action: Tensor
-    reward: Tensor
-    done: Tensor
-    mask: Tensor
-    moves: Tensor  # probability of all that the policy does not choose, [L]
-
-
-def every_trajectory() -> Every:
-    rows = []
-    for start in range(END):
-        stack = [([], start, START[start].item())]
-        while stack:
-            steps, state, chance = stack.pop()
-            if state == END or len(steps) == K:
-                short = K - len(steps)
-                mask = [True] * len(steps) + [False] * short
-                padded = steps + steps[-1:] * short
-                rows.append((*zip(*padded, strict=True), mask, chance))
-                continue
-            for action, after in itertools.product(range(ACTIONS), range(STATES)):
-                step = (state, action, REWARDS[state, action].item(), after == END)
-                stack.append(([*steps, step], after, chance * MOVES[state, action, after].item()))
-    state, action, reward, done, mask, chance = zip(*rows, strict=True)
-    whole = [torch.tensor(column) for column in (state, action, done, mask)]
-    return Every(whole[0], whole[1], tensor(reward), whole[2], whole[3], tensor(chance))
-
-
-def k_step_return(logits: Tensor) -> Tensor:
-    """J_K by the recursion over states, ``v <- r_pi + gamma P_pi v``, the end being worth 0."""
-    policy = logits.softmax(-1)
-    value = torch.zeros(END, dtype=F64)
-    for _ in range(K):
-        value = (policy * (REWARDS + GAMMA * MOVES[..., :END] @ value)).sum(-1)
-    return START[:END] @ value
 
 
 def exact_gradient() -> Tensor:
