@@ -70,6 +70,25 @@ def test_trim_drops_rows_after_the_frame(file):
     assert MetricsFile(file.path).columns == ["frames", "return_mean", "alpha"]
 
 
+def test_new_columns_are_empty_in_old_rows(file):
+    before, columns = file.rows(), list(file.columns)
+    file.widen([columns[-1], "new", "newer"])
+    for each in (file, MetricsFile(file.path)):
+        assert each.columns == [*columns, "new", "newer"]
+        for old, row in zip(before, each.rows(), strict=True):
+            assert str({name: row[name] for name in columns}) == str(old)
+            assert math.isnan(row["new"])
+    file.append({"frames": 1_000, "newer": 2.0})
+    assert file.rows()[-1]["newer"] == 2.0
+    assert file.trim(1_000) == 0
+
+
+def test_known_columns_leave_the_file_alone(file, monkeypatch):
+    monkeypatch.setattr("torchrl_elegant.trainers.metrics_file.write_file", None)
+    file.widen(file.columns[:1])
+    file.widen([])
+
+
 def test_trim_is_logged(file, monkeypatch):
     lines = []
     monkeypatch.setattr(

@@ -99,9 +99,11 @@ class RunFolder:
         """Replace `config.yaml` in one step."""
         write_file(self.config_path, text.encode())
 
-    def resume(self, frames: int) -> None:
-        """Make the folder ready to go on from `frames`: later rows and an old `stop` file go."""
+    def resume(self, frames: int, columns: Sequence[str] = ()) -> None:
+        """Make the folder ready to go on from `frames`: later rows and an old `stop` file go, and
+        metrics have a place for each of `columns`."""
         self.metrics.trim(frames)
+        self.metrics.widen(columns)
         if self.stop_requested():
             self.stop_path.unlink()
             logger.info("%s removed: the run goes on", self.stop_path)

@@ -37,7 +37,7 @@ def read_metrics(path: str | Path) -> list[dict[str, float]]:
 
 
 class MetricsFile:
-    """A CSV file whose columns are fixed when it is made and whose rows are only ever appended.
+    """A CSV file whose rows are only ever appended, and whose columns a run keeps to.
 
     Args:
         path: the file; it must exist (see `create`).
@@ -83,6 +83,19 @@ class MetricsFile:
     def rows(self) -> list[dict[str, float]]:
         """Every whole row so far."""
         return read_metrics(self.path)
+
+    def widen(self, columns: Sequence[str]) -> None:
+        """Add those of ``columns`` that are not there yet; the rows so far have no value in them.
+
+        A run that goes on with other options can have more to tell.
+        """
+        new = [column for column in columns if column not in self.columns]
+        if new:
+            _, lines = _parse(self.path.read_bytes())
+            more = b"," * len(new) + b"\n"
+            rows = [line[:-1] + more for line in lines]
+            write_file(self.path, b"".join([_line([*self.columns, *new]), *rows]))
+            self.columns += new
 
     def trim(self, frames: int) -> int:
         """Drop the rows after `frames`, and a torn last line; return how many rows went.

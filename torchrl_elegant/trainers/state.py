@@ -71,7 +71,7 @@ def open_run(
         if folder is not None:
             _load(state, run, config, learner, buffer, ranks)
             if ranks.is_first:
-                opened.resume(progress.frames)
+                opened.resume(progress.frames, learner.metric_names)
                 opened.write_config(text)
         yield state
 
