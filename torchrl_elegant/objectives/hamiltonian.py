@@ -161,7 +161,7 @@ class HamiltonianLoss(LossModule):
         if self.baseline == "mean":
             reward = reward - self.scale.mean
         at = torch.arange(reward.shape[1], device=reward.device, dtype=reward.dtype)
-        return self.gamma**at * steps.rewarded * reward / self.scale.spread
+        return torch.pow(self.gamma, at) * steps.rewarded * reward / self.scale.spread
 
     def _reward(self, slices: TensorDictBase) -> Tensor:
         return slices.get(("next", self.tensor_keys.reward)).squeeze(-1)

@@ -6,9 +6,11 @@ takes half as long without one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from tensordict import TensorDictBase
+import torch
+from tensordict import NestedKey, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
 from torchrl_elegant.functional import (
@@ -62,6 +64,24 @@ def write_policy(
     return terms, [*_gradients(actor.net, layers, given, grad), *others]
 
 
+def backward_policy(
+    actor: TensorDictModuleBase,
+    rows: Mapping[NestedKey, Tensor],
+    action_key: NestedKey,
+    gain_slope: Callable[[Tensor], tuple[Tensor, Tensor]],
+) -> Tensor | None:
+    """The loss of ``write_policy`` without entropy, with its gradients added to the parameters.
+
+    None where that takes autograd."""
+    seen = plain_inputs(rows, actor) if isinstance(actor, StochasticActor) else None
+    if seen is None:
+        return None
+    with torch.no_grad():
+        terms, grads = write_policy(actor, *seen, rows[action_key], gain_slope, None)
+    add_gradients(written_parameters(actor), grads)
+    return terms["loss_objective"]
+
+
 def write_value(
     critic: StateValue, x: Tensor, target: Tensor, *, coeff: Tensor, kind: str
 ) -> Written:
@@ -89,16 +109,17 @@ def add_gradients(params: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
 
 
 def plain_inputs(
-    tensordict: TensorDictBase, *networks: StochasticActor | StateValue
+    tensordict: TensorDictBase | Mapping[NestedKey, Tensor], *networks: StochasticActor | StateValue
 ) -> list[Tensor] | None:
     """What each network is given, ``[B, features]``; None where its gradients take autograd: for
     other than plain perceptrons, all of whose parameters are learnt."""
     seen = []
     for network in networks:
         known = type(network.net) is MLP and network.net.activation in SLOPES
-        if not known or any(True for _ in network.inputs.parameters()):
+        if not known or len(network.inputs.encoders):
             return None
-        if not all(param.requires_grad for param in network.parameters()):
+        # Not `parameters()`: to look for them takes longer than a narrow layer.
+        if not all(param.requires_grad for param in written_parameters(network)):
             return None
         seen.append(network.inputs.join([tensordict.get(key) for key in network.in_keys]))
     return seen if all(x.ndim == 2 and not x.requires_grad for x in seen) else None
