@@ -103,20 +103,25 @@ class BestSlices:
         return {"kept": kept, "frames": self.frames, "generator": self._generator.get_state()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        kept = state_dict["kept"]
-        self._kept = None
-        if kept:
-            size = kept[_SCORE].shape[:2]
-            if size[1] != self.horizon:
-                raise ValueError(
-                    f"`horizon` must be the {size[1]} steps of the stored slices, got "
-                    f"`{self.horizon}`"
-                )
-            device = self._device or kept[_SCORE].device
-            self._kept = TensorDict(kept, size).to(device)[: self.capacity]
+        """Take over another store's slices; those of another length, or that lack one of ``keys``,
+        are refused."""
+        self._kept = self._fitting(state_dict["kept"]) if state_dict["kept"] else None
         self.frames = state_dict["frames"]
         self._generator.set_state(state_dict["generator"])
         self._cutters.clear()
+
+    def _fitting(self, kept: Mapping[str, Any]) -> TensorDict:
+        slices = TensorDict(kept, kept[_SCORE].shape[:2])
+        if slices.shape[1] != self.horizon:
+            raise ValueError(
+                f"`horizon` must be the {slices.shape[1]} steps of the stored slices, got "
+                f"`{self.horizon}`"
+            )
+        for key in self._keys:
+            if slices.get(key, None) is None:
+                raise ValueError(f"`keys` must be among those of the stored slices, got `{key}`")
+        own = slices.select(*self._keys, MASK, _SCORE, _BORN)
+        return own.to(self._device or own[_SCORE].device)[: self.capacity]
 
     def _make_cutter(self) -> SliceCutter:
         return SliceCutter(self.horizon, keys=self._keys, done_key=self._done_key)

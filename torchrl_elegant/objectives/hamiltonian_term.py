@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from torch import Tensor
+from torchrl._utils import logger as torchrl_logger
 from torchrl.objectives import LossModule
 
 from torchrl_elegant.data import BestSlices
 from torchrl_elegant.objectives.hamiltonian import HamiltonianLoss
 from torchrl_elegant.objectives.stored_actions import stored_log_prob
+from torchrl_elegant.objectives.written_hamiltonian import backward_hamiltonian
 
 # Keys that base losses may have under the same names.
 _SHARED = ("action", "sample_log_prob", "reward", "done", "terminated")
@@ -103,12 +105,17 @@ class HamiltonianTerm:
         Where nobody has written how likely the actions were, it is how likely the actor finds them
         now: data that an actor has just collected, by itself or nearly so.
         """
-        key = self.loss.tensor_keys.sample_log_prob
+        key = self.log_prob_key
         if self.loss.form != "log" and batch.get(key, None) is None:
             with torch.no_grad():
                 found = stored_log_prob(self.loss, self._shown(batch), sigma=self.loss.sigma)
             batch = batch.copy().set(key, found)
         self.loss.observe(self.store.extend(batch, stream=stream).to(self._device))
+
+    @property
+    def log_prob_key(self) -> NestedKey:
+        """Where steps say how likely their actions were."""
+        return self.loss.tensor_keys.sample_log_prob
 
     @property
     def actor_rests(self) -> bool:
@@ -117,11 +124,13 @@ class HamiltonianTerm:
 
     def step(self) -> Tensor | None:
         """The term where one is due and there are slices to make it of."""
-        due = self._calls % self.period == 0
-        self._calls += 1
-        if not due or not len(self.store):
-            return None
-        return self.loss(self._shown(self.store.sample(self.slices))).get(self.name)
+        drawn = self._drawn()
+        return None if drawn is None else self.loss(drawn).get(self.name)
+
+    def backward(self) -> Tensor | None:
+        """As ``step``, with the term's gradient added to the parameters already."""
+        drawn = self._drawn()
+        return None if drawn is None else backward_hamiltonian(self.loss, drawn)
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -132,8 +141,17 @@ class HamiltonianTerm:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         self.loss.scale.load_state_dict(state_dict["scale"])
-        self.store.load_state_dict(state_dict["store"])
         self._calls = state_dict["calls"]
+        try:
+            self.store.load_state_dict(state_dict["store"])
+        except ValueError as error:
+            # Slices are soon replaced anyway: options may change when a run goes on.
+            torchrl_logger.info("the H-term begins with a new store: %s", error)
+
+    def _drawn(self) -> TensorDictBase | None:
+        due = self._calls % self.period == 0
+        self._calls += 1
+        return self._shown(self.store.sample(self.slices)) if due and len(self.store) else None
 
     @property
     def _device(self) -> torch.device:

@@ -113,7 +113,8 @@ class Learner:
         if self.prepare is not None:
             self.prepare.observe(batch, stream=stream, gather=self._gather)
         if self.hterm is not None:
-            self.hterm.extend(batch, stream=stream)
+            # Beside actions drawn by chance stands a log-probability that is none.
+            self.hterm.extend(batch.exclude(self.hterm.log_prob_key), stream=stream)
         if hasattr(self.loss, "observe"):
             device = next(self.policy.parameters()).device
             self.loss.observe(self._prepared(batch.to(device)))
@@ -172,12 +173,10 @@ class Learner:
 
     def _add_hamiltonian(self, terms: dict[str, Tensor]) -> None:
         """The H-term joins updates in which the actor learns."""
-        if self.hterm is None or self.hterm.actor_rests:
-            return
-        term = self.hterm.step()
-        if term is not None:
+        rests = self.hterm is None or self.hterm.actor_rests
+        if not rests and (term := self.hterm.backward()) is not None:
             terms[self.hterm.name] = term
-            self._total({self.hterm.name: term}).backward()
+            self._total({self.hterm.name: term})
 
     def _total(self, terms: Mapping[str, Tensor]) -> Tensor:
         losses = [value for name, value in terms.items() if name.startswith("loss")]
