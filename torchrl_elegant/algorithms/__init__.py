@@ -9,6 +9,7 @@ from torchrl_elegant.algorithms.discrete_sac import DiscreteSACConfig
 from torchrl_elegant.algorithms.double_dqn import DoubleDQNConfig
 from torchrl_elegant.algorithms.dqn import DQNConfig
 from torchrl_elegant.algorithms.dueling_dqn import D3QNConfig, DuelingDQNConfig
+from torchrl_elegant.algorithms.hterm import HTermConfig
 from torchrl_elegant.algorithms.modsac import ModSACConfig
 from torchrl_elegant.algorithms.off_policy import OffPolicyConfig
 from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
@@ -34,6 +35,7 @@ __all__ = [
     "DoubleDQNConfig",
     "DuelingDQNConfig",
     "EveryUpdate",
+    "HTermConfig",
     "ModSACConfig",
     "OffPolicyConfig",
     "OnPolicyConfig",

@@ -86,6 +86,8 @@ class AlgorithmConfig(ABC):
         check(sound, "num_cells", "hold positive sizes", self.num_cells)
         scale = self.reward_scale
         check(0.0 < scale < math.inf, "reward_scale", "be positive and finite", scale)
+        kind = isinstance(self.hterm, HTermConfig | None)
+        check(kind, "hterm", "be an HTermConfig or none", self.hterm, "write hterm=HTermConfig()")
         fits = self.hterm is None or self.has_actor
         check(fits, "hterm", "be false where there is no actor", "true")
         known = self.activation in ACTIVATIONS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -49,6 +49,15 @@ class HTermConfig:
         check(0.0 < clip < 1.0, "clip_epsilon", "lie in (0, 1)", clip)
         check(gamma is None or 0.0 <= gamma <= 1.0, "gamma", "lie in [0, 1], or be none", gamma)
         check(0.0 < self.sigma < math.inf, "sigma", "be positive and finite", self.sigma)
+
+    def share(self, ranks: int) -> HTermConfig:
+        """The part of one of several ranks, each of which has a store of its own.
+
+        >>> HTermConfig(slices=16, capacity=255, max_age=100).share(2)  # doctest: +ELLIPSIS
+        HTermConfig(...slices=8, period=8, capacity=128, max_age=50, ...)
+        """
+        names = ("slices", "capacity", "max_age")
+        return replace(self, **{name: -(-getattr(self, name) // ranks) for name in names})
 
     def build(
         self,

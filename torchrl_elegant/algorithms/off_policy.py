@@ -137,5 +137,8 @@ class OffPolicyConfig(AlgorithmConfig):
 
     def share(self, ranks: int) -> OffPolicyConfig:
         return replace(
-            self, batch_size=self.batch_size // ranks, buffer_size=-(-self.buffer_size // ranks)
+            self,
+            batch_size=self.batch_size // ranks,
+            buffer_size=-(-self.buffer_size // ranks),
+            hterm=self.hterm and self.hterm.share(ranks),
         )

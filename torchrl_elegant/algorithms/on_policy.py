@@ -133,4 +133,5 @@ class OnPolicyConfig(AlgorithmConfig):
         )
 
     def share(self, ranks: int) -> OnPolicyConfig:
-        return replace(self, batch_size=self.batch_size // ranks)
+        hterm = self.hterm and self.hterm.share(ranks)
+        return replace(self, batch_size=self.batch_size // ranks, hterm=hterm)
