@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from tensordict import TensorDict
 
-from torchrl_elegant.algorithms import ModSACConfig, PPOConfig, SACConfig
+from torchrl_elegant.algorithms import HTermConfig, ModSACConfig, PPOConfig, SACConfig
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.learner import Learner
@@ -17,6 +17,7 @@ from torchrl_elegant.trainers.train import resume, train
 
 NORMALISED = {"normalize_observation": True, "normalize_value": True}
 POINT = "faults.fault_envs:point"
+TERM = HTermConfig(horizon=4, slices=8, period=2, capacity=32, max_age=80)
 
 
 def fixed_batch() -> TensorDict:
@@ -66,7 +67,7 @@ def gradients(folder: Path) -> None:
         torch.save(seen, folder / f"gradients-{ranks.count}-{ranks.rank}.pt")
 
 
-def run_here(folder: Path, **run) -> None:
+def run_here(folder: Path, hterm: HTermConfig | None = None, **run) -> None:
     """A whole run; what each rank is left with goes to a file."""
     kept = {}
     train_module = sys.modules["torchrl_elegant.trainers.train"]
@@ -82,7 +83,7 @@ def run_here(folder: Path, **run) -> None:
         kept.update(frames=source.frames, rows=len(buffer), watches=isinstance(monitor, Monitor))
 
     train_module.build_learner, families.train_off_policy = keep_learner, keep_source
-    config = ModSACConfig(num_cells=(8,), batch_size=16, warmup=40, **NORMALISED)
+    config = ModSACConfig(num_cells=(8,), batch_size=16, warmup=40, hterm=hterm, **NORMALISED)
     settings = {
         "frames_per_batch": 4,
         "num_envs": 2,
@@ -101,7 +102,7 @@ def run_here(folder: Path, **run) -> None:
     torch.save(page, folder / f"rank-{rank}.pt")
 
 
-def on_policy(folder: Path) -> None:
+def on_policy(folder: Path, hterm: HTermConfig | None = None) -> None:
     """A whole run of PPO; what each rank is left with goes to a file."""
     kept: dict = {"rows": [], "first": []}
     families = sys.modules["torchrl_elegant.trainers.families"]
@@ -121,7 +122,7 @@ def on_policy(folder: Path) -> None:
         kept["watches"] = isinstance(monitor, Monitor)
 
     families.train_on_policy = watch
-    config = PPOConfig(num_cells=(8,), batch_size=16, epochs=2, **NORMALISED)
+    config = PPOConfig(num_cells=(8,), batch_size=16, epochs=2, hterm=hterm, **NORMALISED)
     settings = {"num_envs": 2, "frames_per_batch": 40, "eval_episodes": 1, "eval_interval": 80}
     settings |= {"logger": "none", "progress": False, "folder": str(folder / "run")}
     train(config, POINT, total_frames=108, **settings)
@@ -130,6 +131,8 @@ def on_policy(folder: Path) -> None:
 
 TASKS = {
     "on_policy": on_policy,
+    "on_policy_hterm": lambda folder: on_policy(folder, TERM),
+    "hterm": lambda folder: run_here(folder, TERM, total_frames=200),
     "gradients": gradients,
     "train": lambda folder: run_here(folder, total_frames=200),
     "uneven": lambda folder: run_here(folder, total_frames=100, frames_per_batch=16),

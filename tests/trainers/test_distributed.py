@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -127,6 +128,28 @@ def test_two_ranks_learn_one_policy_from_rollouts_of_their_own(tmp_path):
     rows = read_metrics(tmp_path / "run" / "metrics.csv")
     assert [row["frames"] for row in rows] == [80, 108]
     check_folder(tmp_path / "run")
+
+
+@pytest.mark.parametrize(("task", "frames"), [("hterm", 200), ("on_policy_hterm", 108)])
+def test_two_ranks_with_stores_of_their_own_slices_train_one_policy(tmp_path, task, frames):
+    complete(task, tmp_path, *TWO)
+    first, second = pages(tmp_path)
+    terms = [page["learner"].pop("hterm") for page in (first, second)]
+    left, right = (
+        trained(page) if task == "hterm" else page["learner"] for page in (first, second)
+    )
+    assert_same(left, right)
+    # Each has seen its half of the frames, keeps its share of slices, and knows its own rewards.
+    for term in terms:
+        assert term["store"]["frames"] == frames // 2
+        assert 0 < len(term["store"]["kept"]["action"]) <= 16
+        assert (term["store"]["kept"]["_born"] > frames // 2 - 40).all()
+        assert term["calls"] > 4
+    one, other = (term["store"]["kept"]["observation"][..., 0] for term in terms)
+    assert not torch.isin(one, other).any()
+    assert terms[0]["scale"]["mean"] != terms[1]["scale"]["mean"]
+    rows = read_metrics(tmp_path / "run" / "metrics.csv")
+    assert math.isfinite(rows[-1]["loss_hamiltonian"])
 
 
 def test_a_reached_return_ends_both_ranks(tmp_path):
