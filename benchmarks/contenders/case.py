@@ -107,8 +107,27 @@ class PPOCase(Case):
         return 2 * self.frames
 
 
+@dataclass(frozen=True, kw_only=True)
+class HTermCase(Case):
+    """An algorithm at its defaults. ``kind`` is ``"learn"`` (the learner alone is timed, while
+    frames are collected in between) or ``"loop"``."""
+
+    algorithm: str
+    envs: int
+    hterm: bool = False
+
+    @property
+    def unit(self) -> str:  # type: ignore[override]
+        return "updates/s" if self.kind == "learn" else "frames/s"
+
+    @property
+    def least(self) -> int:  # type: ignore[override]
+        rounds = {"ppo": {"learn": 320, "loop": 2048}, "sac": {"learn": 16, "loop": 16}}
+        return 2 * rounds[self.algorithm][self.kind]
+
+
 def decode(text: str) -> Case:
     """The case that ``Case.encode`` wrote."""
     fields = json.loads(text)
-    types = {kind.__name__: kind for kind in (OffPolicyCase, CollectionCase, PPOCase)}
+    types = {kind.__name__: kind for kind in (OffPolicyCase, CollectionCase, PPOCase, HTermCase)}
     return types[fields.pop("type")](**fields)
