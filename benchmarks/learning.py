@@ -135,9 +135,20 @@ class Study:
         tail = " ".join((f"processes={self.processes}", f"episodes={self.episodes}", *self.words))
         return f"python benchmarks/learning.py {own} {tail}"
 
+    def tuned(self, algorithm: str) -> dict[str, Any]:
+        """What `tuned=true` stands for today: other tables are other settings."""
+        # Here, because it brings torch, which help and mistakes need not wait for.
+        from torchrl_elegant.algorithms.tuned import tuned_settings
+
+        words = dict(word.split("=", 1) for word in self.training_words)
+        if words.get("tuned") != "true":
+            return {}
+        name = algorithm.removeprefix("_sb3:").removeprefix("_plain:").removesuffix("_plain")
+        return tuned_settings(name, words["env"])
+
     def folder(self, algorithm: str) -> Path:
         """Runs with other settings have another folder, so that results are never mixed."""
-        settings = json.dumps([self.training_words, self.episodes])
+        settings = json.dumps([self.training_words, self.episodes, self.tuned(algorithm)])
         digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
         return Path(self.runs) / self.task / f"{algorithm.replace(':', '-')}-{digest}"
 
