@@ -8,7 +8,7 @@ import pytest
 import torch
 from torchrl.modules import TanhNormal
 
-from torchrl_elegant.functional import squashed_mode, squashed_sample
+from torchrl_elegant.functional import squashed_log_prob, squashed_mode, squashed_sample
 
 
 def naive(loc, log_std, noise):
@@ -78,3 +78,43 @@ def test_samples_have_the_density_they_report():
     shape = torch.zeros(200_000, 1, dtype=torch.float64)
     _, log_prob = squashed_sample(shape + 0.2, shape - 0.3, torch.randn_like(shape))
     assert (-log_prob).exp().mean().item() == pytest.approx(2.0, rel=0.02)
+
+
+@pytest.mark.parametrize("shape", [(1,), (4, 3), (2, 4, 3)])
+def test_given_actions_against_torchrl(shape):
+    loc, log_std, noise = inputs(*shape)
+    action = squashed_sample(loc, log_std, noise)[0].detach()
+    expected = TanhNormal(loc, log_std.exp()).log_prob(action)
+    found = squashed_log_prob(loc, log_std, action)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
+    weights = torch.randn_like(expected)
+    wanted = torch.autograd.grad(expected, (loc, log_std), weights)
+    given = torch.autograd.grad(found, (loc, log_std), weights)
+    torch.testing.assert_close(given, wanted, atol=1e-6, rtol=1e-6)
+
+
+def test_a_sample_is_as_likely_given_as_it_was_drawn():
+    loc, log_std, noise = inputs(50, 3)
+    action, log_prob = squashed_sample(loc, log_std, noise)
+    torch.testing.assert_close(squashed_log_prob(loc, log_std, action), log_prob)
+
+
+def test_an_action_is_as_likely_by_itself_as_among_others():
+    loc, log_std, noise = inputs(5, 3)
+    action = squashed_sample(loc, log_std, noise)[0]
+    alone = [squashed_log_prob(*row) for row in zip(loc, log_std, action, strict=True)]
+    torch.testing.assert_close(squashed_log_prob(loc, log_std, action), torch.stack(alone))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("action", [-1.1, -1.0, 1.0, 1.0 + 1e-6])
+def test_given_actions_at_the_bounds(action, dtype):
+    loc, log_std = (torch.zeros(1, 1, dtype=dtype, requires_grad=True) for _ in range(2))
+    log_prob = squashed_log_prob(loc, log_std, torch.full((1, 1), action, dtype=dtype))
+    held = math.copysign(math.atanh(1 - 1e-6), action)
+    expected = -0.5 * (held**2 + math.log(2 * math.pi)) - math.log1p(-((1 - 1e-6) ** 2))
+    assert log_prob.item() == pytest.approx(expected, abs=0.1)
+    # The way back leads towards it, and to a wider spread.
+    grad = torch.autograd.grad(log_prob.sum(), (loc, log_std))
+    assert grad[0].item() == pytest.approx(held, rel=0.02)
+    assert grad[1].item() == pytest.approx(held**2 - 1, rel=0.03)

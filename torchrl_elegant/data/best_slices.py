@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDict, TensorDictBase
+from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 from torch import Tensor
 
 from torchrl_elegant.data.slices import MASK, SliceCutter
 from torchrl_elegant.functional import steps_of
 
-_SCORE, _BORN = "score", "born"
+# Beside what the user keeps, whatever that is called.
+_SCORE, _BORN = "_score", "_born"
 
 
 class BestSlices:
@@ -24,15 +25,17 @@ class BestSlices:
 
     where the steps after a termination count with a reward of 0 and those after a truncation not at
     all: whole slices are ranked by their K-step return, those that a time limit cut short by what
-    they brought a step. The best ``capacity`` that are at most ``max_age`` frames old are kept.
+    they brought a step. The best ``capacity`` that are less than ``max_age`` frames old are kept;
+    of equals the newest.
 
     Args:
         horizon: K.
         capacity: slices kept at most.
-        max_age: frames collected since, after which a slice is dropped.
+        max_age: a slice is dropped once so many frames have come after the batch that ended it.
         gamma: discount factor.
-        keys: entries of a step that are kept beside ``next``'s reward, done and terminated; for a
-            policy's what it reads, its action and its log-probability.
+        keys: entries of a step that are kept beside its reward and flags; for a policy's what it
+            reads, its action and its log-probability.
+        reward_key, done_key, terminated_key: where ``next`` has them.
         device: where slices are kept; that of the first batch by default.
         seed: of the draws, which leave PyTorch's own generator alone.
 
@@ -53,6 +56,9 @@ class BestSlices:
         max_age: int,
         keys: Sequence[NestedKey],
         gamma: float = 0.99,
+        reward_key: NestedKey = "reward",
+        done_key: NestedKey = "done",
+        terminated_key: NestedKey = "terminated",
         device: torch.device | str | None = None,
         seed: int = 0,
     ) -> None:
@@ -63,7 +69,9 @@ class BestSlices:
             raise ValueError(f"`gamma` must lie in [0, 1], got `{gamma}`")
         self.horizon, self.capacity, self.max_age, self.gamma = horizon, capacity, max_age, gamma
         self.frames = 0
-        self._keys = [*keys, *(("next", name) for name in ("reward", "done", "terminated"))]
+        self._after = [unravel_key(("next", key)) for key in (reward_key, done_key, terminated_key)]
+        self._keys, self._done_key = [*keys, *self._after], done_key
+        self._make_cutter()  # refuses what no stream could be cut by
         self._device, self._generator = device, torch.Generator().manual_seed(seed)
         self._cutters: dict[int, SliceCutter] = {}
         self._kept: TensorDict | None = None  # [up to capacity, K], the best in front
@@ -75,9 +83,9 @@ class BestSlices:
         """Take in the next steps ``[*envs, time]`` of the environments of ``stream``; the slices
         that they complete are given back, kept or not."""
         if stream not in self._cutters:
-            self._cutters[stream] = SliceCutter(self.horizon, keys=self._keys)
+            self._cutters[stream] = self._make_cutter()
         new = self._cutters[stream](batch.detach()).to(self._device)
-        self.frames += batch.numel()
+        self.frames += batch.shape.numel()  # without rows 0, where a TensorDict says 1
         born = torch.full((len(new), 1), self.frames, device=new.device).expand(new.shape)
         self._keep(new.copy().set(_SCORE, self._scores(new)).set(_BORN, born))
         return new
@@ -91,7 +99,7 @@ class BestSlices:
 
     def state_dict(self) -> dict[str, Any]:
         """What is kept; slices under way are not part of it, as environments start anew."""
-        kept = {} if self._kept is None else dict(self._kept.flatten_keys(".").items())
+        kept = {} if self._kept is None else self._kept.to_dict()
         return {"kept": kept, "frames": self.frames, "generator": self._generator.get_state()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -105,15 +113,17 @@ class BestSlices:
                     f"`{self.horizon}`"
                 )
             device = self._device or kept[_SCORE].device
-            self._kept = TensorDict(kept, size).unflatten_keys(".").to(device)[: self.capacity]
+            self._kept = TensorDict(kept, size).to(device)[: self.capacity]
         self.frames = state_dict["frames"]
         self._generator.set_state(state_dict["generator"])
         self._cutters.clear()
 
+    def _make_cutter(self) -> SliceCutter:
+        return SliceCutter(self.horizon, keys=self._keys, done_key=self._done_key)
+
     def _scores(self, slices: TensorDict) -> Tensor:
         """The same for each step of a slice, ``[N, K]``."""
-        after = slices["next"]
-        reward, done, ended = (after[name].squeeze(-1) for name in ("reward", "done", "terminated"))
+        reward, done, ended = (slices.get(key).squeeze(-1) for key in self._after)
         real, rewarded = steps_of(done, ended, slices[MASK])
         steps = torch.arange(self.horizon, device=reward.device, dtype=reward.dtype)
         weight = rewarded * self.gamma**steps
@@ -122,11 +132,13 @@ class BestSlices:
 
     def _keep(self, new: TensorDict) -> None:
         """The best of the old and the new that are young enough, in the order of their scores."""
-        every = new if self._kept is None else torch.cat([self._kept, new])
+        # The newest in front, and of equals it stays there.
+        every = new[torch.arange(len(new) - 1, -1, -1, device=new.device)]
+        if self._kept is not None:
+            every = torch.cat([every, self._kept])
         young = every[_BORN][:, 0] > self.frames - self.max_age
         score = every[_SCORE][:, 0].masked_fill(~young, -torch.inf)
-        # Of equals the newest.
-        newest_first = score.flip(0).argsort(descending=True, stable=True)
-        best = len(score) - 1 - newest_first[: min(self.capacity, int(young.sum()))]
+        order = score.argsort(descending=True, stable=True)
+        best = order[: min(self.capacity, int(young.sum()))]
         if len(new) or len(best) < len(every):
             self._kept = every[best]

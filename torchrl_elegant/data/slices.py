@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from tensordict import NestedKey, TensorDict, TensorDictBase
+from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 from torch import Tensor
 
 from torchrl_elegant.data.carry import Carry, Path
@@ -23,7 +23,8 @@ class SliceCutter:
 
     Args:
         horizon: K.
-        keys: what a slice holds of a step beside the flags; ``("next", "reward")`` and so on.
+        keys: what a slice holds of a step; ``("next", "reward")`` and so on.
+        done_key: what ends an episode, in ``next``; slices hold it too.
 
     >>> after = {"done": torch.tensor([[False], [False], [True], [False], [False]])}
     >>> steps = TensorDict({"x": torch.arange(5), "next": after}, [5])
@@ -32,36 +33,40 @@ class SliceCutter:
     ([[0, 1], [2, 2], [3, 4]], [[True, True], [True, False], [True, True]])
     """
 
-    def __init__(self, horizon: int, *, keys: Sequence[NestedKey]) -> None:
+    def __init__(
+        self, horizon: int, *, keys: Sequence[NestedKey], done_key: NestedKey = "done"
+    ) -> None:
         if horizon < 1:
             raise ValueError(f"`horizon` must be at least 1, got `{horizon}`")
-        self.horizon, self._keys = horizon, list(keys)
+        self._done = unravel_key(("next", done_key))
+        self.horizon, self._keys = horizon, [*keys, self._done]
+        if MASK in self._keys:
+            raise ValueError(f"`keys` must not hold `{MASK}`, which tells steps from padding")
         self._carry, self._held = Carry(), 0
         self._place: Tensor | None = None  # in its episode, of the first row that is held, [E]
 
     def __call__(self, batch: TensorDictBase) -> TensorDict:
         """The slices ``[N, K]`` that are whole by now, those of an environment in order."""
-        rows = self._carry.join(batch.select(*self._keys, ("next", "done")))
-        done = rows["next", "done"].squeeze(-1)  # [E, t]
+        rows = self._carry.join(batch.select(*self._keys))
+        done = rows[self._done].squeeze(-1)  # [E, t]
         length = done.shape[1]
         at = torch.arange(length, device=done.device)
         place, size = self._places(done), (_ends(done) - at + 1).clamp(max=self.horizon)
         # What ended among the rows that were held was given out then.
         whole = (at + size <= length) & (at + size > self._held)
-        env, start = ((place % self.horizon == 0) & whole).nonzero(as_tuple=True)
+        env, start = ((place[:, :length] % self.horizon == 0) & whole).nonzero(as_tuple=True)
         self._held = min(length, self.horizon - 1)
         self._carry.keep(rows, self._held)
-        after = torch.where(done[:, -1], 0, place[:, -1] + 1)
-        self._place = place[:, -self._held] if self._held else after
+        self._place = place[:, length - self._held]
         return _cut(rows, env, start, size[env, start], self.horizon)
 
     def _places(self, done: Tensor) -> Tensor:
-        """How many steps of its episode come before each, ``[E, t]``."""
+        """How many steps of its episode come before each and the one to come, ``[E, t + 1]``."""
         if self._place is None:
             self._place = done.new_zeros(len(done), dtype=torch.long)
-        at = torch.arange(done.shape[1], device=done.device)
+        at = torch.arange(done.shape[1] + 1, device=done.device)
         before = -self._place.unsqueeze(1)
-        first = torch.cat([before, torch.where(done[:, :-1], at[1:], before)], 1)
+        first = torch.cat([before, torch.where(done, at[1:], before)], 1)
         return at - first.cummax(1).values
 
 

@@ -45,11 +45,13 @@ def normal_score(
 def normal_log_density(square: Tensor, log_std: Tensor) -> Tensor:
     """log pi from ``z^2``, ``[*B, A]``: the sum of the equation above, ``[*B]``.
 
+    ``log_std`` is ``[A]``, or ``[*B, A]`` where it differs from row to row.
+
     >>> import torch
     >>> round(normal_log_density(torch.zeros(1), torch.zeros(1)).item(), 4)
     -0.9189
     """
-    constant = log_std.sum() + log_std.shape[-1] * _HALF_LOG_2PI
+    constant = log_std.sum(-1) + log_std.shape[-1] * _HALF_LOG_2PI
     return square.sum(-1).mul_(-0.5).sub_(constant)
 
 

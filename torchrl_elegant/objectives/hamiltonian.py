@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -13,14 +12,19 @@ from torch import Tensor
 from torchrl.objectives import LossModule
 
 from torchrl_elegant.functional import Form, Steps, hamiltonian, steps_of
-from torchrl_elegant.objectives.keys import keys_of
+from torchrl_elegant.objectives.keys import HamiltonianKeys
 from torchrl_elegant.objectives.running_scale import RunningScale
-from torchrl_elegant.objectives.stored_actions import bind_actor, stored_log_prob
+from torchrl_elegant.objectives.stored_actions import (
+    bind_actor,
+    joint,
+    stored_keys,
+    stored_log_prob,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_FORMS = ("ratio", "log", "prob")
+_FORMS, _REDUCTIONS = ("ratio", "log", "prob"), ("mean", "sum", "none")
 
 
 class HamiltonianLoss(LossModule):
@@ -65,17 +69,9 @@ class HamiltonianLoss(LossModule):
     -1.75
     """
 
-    @dataclass
-    class _AcceptedKeys:
-        action: NestedKey = "action"
-        sample_log_prob: NestedKey = "action_log_prob"
-        reward: NestedKey = "reward"
-        done: NestedKey = "done"
-        terminated: NestedKey = "terminated"
-        mask: NestedKey = "mask"
-
-    default_keys = _AcceptedKeys
-    tensor_keys: _AcceptedKeys
+    _AcceptedKeys = HamiltonianKeys
+    default_keys = HamiltonianKeys
+    tensor_keys: HamiltonianKeys
     out_keys = ("loss_hamiltonian",)
 
     actor_network: TensorDictModuleBase
@@ -104,6 +100,7 @@ class HamiltonianLoss(LossModule):
             (0.0 < clip_epsilon < 1.0, "clip_epsilon", "lie in (0, 1)", clip_epsilon),
             (baseline in ("mean", "none"), "baseline", "be 'mean' or 'none'", baseline),
             (sigma > 0.0, "sigma", "be positive", sigma),
+            (self.reduction in _REDUCTIONS, "reduction", "be mean, sum or none", reduction),
         ):
             if not sound:
                 raise ValueError(f"`{name}` must {must}, got `{value}`")
@@ -112,10 +109,7 @@ class HamiltonianLoss(LossModule):
         self.convert_to_functional(actor_network, "actor_network")
         device = next(self.actor_network_params.parameters()).device
         self.scale = RunningScale(window=window).to(device)
-        names = keys_of(actor_network)
-        if "log_prob" in names:
-            names["sample_log_prob"] = names.pop("log_prob")
-        self.set_keys(**names)
+        self.set_keys(**stored_keys(actor_network))
 
     @property
     def in_keys(self) -> list[NestedKey]:
@@ -133,12 +127,12 @@ class HamiltonianLoss(LossModule):
 
     @dispatch
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        steps = self._steps(tensordict)
-        behaviour = tensordict.get(self.tensor_keys.sample_log_prob, None)
+        slices = self._slices(tensordict)
+        steps, behaviour = self._steps(slices), slices.get(self.tensor_keys.sample_log_prob, None)
         form = self.form or ("log" if behaviour is None else "ratio")
         energy = hamiltonian(
-            stored_log_prob(self, tensordict, sigma=self.sigma).masked_fill(~steps.real, 0.0),
-            self._gain(tensordict, steps),
+            stored_log_prob(self, slices, sigma=self.sigma).masked_fill(~steps.real, 0.0),
+            self._gain(slices, steps),
             self._behaviour(behaviour, steps) if form == "ratio" else None,
             form=form,
             clip=self.clip_epsilon,
@@ -159,12 +153,7 @@ class HamiltonianLoss(LossModule):
                 f"slices must hold `{self.tensor_keys.sample_log_prob}` for form='ratio'; collect "
                 "it, or take form='log'"
             )
-        if stored.shape != steps.real.shape:
-            raise ValueError(
-                f"`{self.tensor_keys.sample_log_prob}` must have the shape of slices, "
-                f"`{list(steps.real.shape)}`, got `{list(stored.shape)}`"
-            )
-        return stored.masked_fill(~steps.real, 0.0)
+        return joint(stored, 2).masked_fill(~steps.real, 0.0)
 
     def _gain(self, slices: TensorDictBase, steps: Steps) -> Tensor:
         """``gamma^(k-1) m_k (r_k - b) / sigma_r``, ``[L, K]``."""
@@ -177,13 +166,21 @@ class HamiltonianLoss(LossModule):
     def _reward(self, slices: TensorDictBase) -> Tensor:
         return slices.get(("next", self.tensor_keys.reward)).squeeze(-1)
 
+    def _slices(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """The same with the shape ``[L, K]``, which single tensors do not tell."""
+        shape = tensordict.get(("next", self.tensor_keys.done)).shape[:-1]
+        if len(shape) != 2:
+            raise ValueError(
+                f"slices must have the shape [slices, steps], got `{list(shape)}`; reshape what a "
+                "SliceSampler gives"
+            )
+        if tensordict.shape != shape:
+            tensordict = tensordict.copy()
+            tensordict.batch_size = shape
+        return tensordict
+
     def _steps(self, slices: TensorDictBase) -> Steps:
         keys = self.tensor_keys
-        if slices.ndim != 2:
-            raise ValueError(
-                f"slices must have the shape [slices, steps], got `{list(slices.shape)}`; reshape "
-                "what a SliceSampler gives"
-            )
         done, terminated = (
             slices.get(("next", key)).squeeze(-1) for key in (keys.done, keys.terminated)
         )

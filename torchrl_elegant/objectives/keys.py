@@ -64,6 +64,22 @@ class REDQKeys(ActorCriticKeys):
             self.sample_log_prob = self.log_prob
 
 
+@dataclass
+class HamiltonianKeys:
+    """What ``set_keys`` of a loss over slices of trajectories accepts.
+
+    >>> HamiltonianKeys().mask
+    'mask'
+    """
+
+    action: NestedKey = "action"
+    sample_log_prob: NestedKey = "action_log_prob"
+    reward: NestedKey = "reward"
+    done: NestedKey = "done"
+    terminated: NestedKey = "terminated"
+    mask: NestedKey = "mask"
+
+
 def keys_of(actor: TensorDictModuleBase) -> dict[str, Any]:
     """Where ``actor`` writes action and log-prob; lists for a composite action.
 

@@ -45,7 +45,7 @@ class RunningScale(nn.Module):
     @torch.no_grad()
     def observe(self, values: Tensor, counts: Tensor) -> None:
         """Take in those of ``values`` that count; nothing waits for a GPU."""
-        number = counts.sum()
+        values, number = values.to(self.mean.dtype), counts.sum()
         whole = number.clamp(min=1)
         mean = (values * counts).sum() / whole
         variance = ((values - mean).square() * counts).sum() / whole

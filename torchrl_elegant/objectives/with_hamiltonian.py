@@ -2,130 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from tensordict import TensorDictBase
 from tensordict.nn import dispatch
 from tensordict.utils import NestedKey
-from torch import Tensor
 from torchrl.objectives import LossModule
 
-from torchrl_elegant.data import BestSlices
-from torchrl_elegant.objectives.hamiltonian import HamiltonianLoss
-from torchrl_elegant.objectives.stored_actions import stored_log_prob
-
-
-class HamiltonianTerm:
-    """A ``HamiltonianLoss`` and the store whose slices it is given.
-
-    Args:
-        loss: over the actor that the base loss trains.
-        store: keeps what ``loss`` reads, ``store_keys`` of it.
-        slices: drawn for each term, L.
-        period: calls of ``step`` from one term to the next; the first of them has one.
-        prepare: shows slices, and steps before they are stored, as the actor should see them.
-    """
-
-    name = "loss_hamiltonian"
-
-    def __init__(
-        self,
-        loss: HamiltonianLoss,
-        store: BestSlices,
-        *,
-        slices: int = 16,
-        period: int = 1,
-        prepare: Callable[[TensorDictBase], TensorDictBase] | None = None,
-    ) -> None:
-        for name, value in (("slices", slices), ("period", period)):
-            if value < 1:
-                raise ValueError(f"`{name}` must be at least 1, got `{value}`")
-        self.loss, self.store, self.slices, self.period = loss, store, slices, period
-        self.prepare = (lambda steps: steps) if prepare is None else prepare
-        self._calls, self._actor = 0, list(loss.parameters())
-
-    @classmethod
-    def for_loss(
-        cls,
-        base_loss: LossModule,
-        *,
-        horizon: int,
-        capacity: int,
-        max_age: int,
-        gamma: float = 0.99,
-        seed: int = 0,
-        slices: int = 16,
-        period: int = 1,
-        prepare: Callable[[TensorDictBase], TensorDictBase] | None = None,
-        **options: Any,
-    ) -> HamiltonianTerm:
-        """A term over the actor that ``base_loss`` trains, and a store that suits it.
-
-        ``horizon``, ``capacity``, ``max_age`` and ``seed`` are those of ``BestSlices``, ``options``
-        those of ``HamiltonianLoss``, ``gamma`` is for both.
-        """
-        if not hasattr(base_loss, "actor_network"):
-            raise TypeError(
-                f"`base_loss` must have an `actor_network`, got "
-                f"`{type(base_loss).__name__}`, which learns values alone"
-            )
-        loss = HamiltonianLoss(base_loss.actor_network, gamma=gamma, **options)
-        if "actor_network_params" in base_loss._modules:
-            # The same object: casts, moves and copies reach both or neither.
-            loss.actor_network_params = base_loss.actor_network_params
-        store = BestSlices(
-            horizon=horizon,
-            capacity=capacity,
-            max_age=max_age,
-            keys=loss.store_keys,
-            gamma=gamma,
-            device=next(loss.parameters()).device,
-            seed=seed,
-        )
-        return cls(loss, store, slices=slices, period=period, prepare=prepare)
-
-    def extend(self, batch: TensorDictBase, *, stream: int = 0) -> None:
-        """Take in newly collected steps ``[*envs, time]`` of the environments of ``stream``.
-
-        Where nobody has written how likely the actions were, it is how likely the actor finds them
-        now: data that an actor has just collected, by itself or nearly so.
-        """
-        key = self.loss.tensor_keys.sample_log_prob
-        if self.loss.form != "log" and batch.get(key, None) is None:
-            device = next(self.loss.parameters()).device
-            with torch.no_grad():
-                seen = self.prepare(batch.to(device))
-                batch = batch.copy().set(
-                    key, stored_log_prob(self.loss, seen, sigma=self.loss.sigma)
-                )
-        self.loss.observe(self.store.extend(batch, stream=stream))
-
-    @property
-    def actor_rests(self) -> bool:
-        """Whether the base loss has left the actor out of the present update."""
-        return all(param.grad is None for param in self._actor)
-
-    def step(self) -> Tensor | None:
-        """The term where one is due and there are slices to make it of."""
-        due = self._calls % self.period == 0
-        self._calls += 1
-        if not due or not len(self.store):
-            return None
-        return self.loss(self.prepare(self.store.sample(self.slices))).get(self.name)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "scale": self.loss.scale.state_dict(),
-            "store": self.store.state_dict(),
-            "calls": self._calls,
-        }
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        self.loss.scale.load_state_dict(state_dict["scale"])
-        self.store.load_state_dict(state_dict["store"])
-        self._calls = state_dict["calls"]
+from torchrl_elegant.objectives.hamiltonian_term import HamiltonianTerm, share_actor
 
 
 class WithHamiltonian(LossModule):
@@ -189,3 +75,8 @@ class WithHamiltonian(LossModule):
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
         """The counterpart of ``get_extra_state``."""
         self.term.load_state_dict(state)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        # In a copy, a network that holds its parameters is copied apart from them.
+        share_actor(self.base_loss, self.hamiltonian)

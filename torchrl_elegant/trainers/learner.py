@@ -108,7 +108,7 @@ class Learner:
     def observe(self, batch: TensorDictBase, *, stream: int = 0) -> None:
         """Show newly collected data ``[*envs, time]``, of one of several groups of environments
         that step on their own, to whatever ``observes``."""
-        if not batch.numel():
+        if not batch.shape.numel():
             return
         if self.prepare is not None:
             self.prepare.observe(batch, stream=stream, gather=self._gather)

@@ -1,0 +1,152 @@
+"""The Hamiltonian term, and where its slices come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.objectives import LossModule
+
+from torchrl_elegant.data import BestSlices
+from torchrl_elegant.objectives.hamiltonian import HamiltonianLoss
+from torchrl_elegant.objectives.stored_actions import stored_log_prob
+
+# Keys that base losses may have under the same names.
+_SHARED = ("action", "sample_log_prob", "reward", "done", "terminated")
+
+
+class HamiltonianTerm:
+    """A ``HamiltonianLoss`` and the store whose slices it is given.
+
+    Args:
+        loss: over the actor that the base loss trains; it gives one number.
+        store: keeps what ``loss`` reads, ``store_keys`` of it.
+        slices: drawn for each term, L.
+        period: calls of ``step`` from one term to the next; the first of them has one.
+        prepare: shows slices, and steps before they are stored, as the actor should see them.
+    """
+
+    name = "loss_hamiltonian"
+
+    def __init__(
+        self,
+        loss: HamiltonianLoss,
+        store: BestSlices,
+        *,
+        slices: int = 16,
+        period: int = 1,
+        prepare: Callable[[TensorDictBase], TensorDictBase] | None = None,
+    ) -> None:
+        for name, value in (("slices", slices), ("period", period)):
+            if value < 1:
+                raise ValueError(f"`{name}` must be at least 1, got `{value}`")
+        if loss.reduction == "none":
+            raise ValueError("`reduction` must be mean or sum beside another loss, got `none`")
+        self.loss, self.store, self.slices, self.period = loss, store, slices, period
+        self.prepare = prepare
+        self._calls = 0
+
+    @classmethod
+    def for_loss(
+        cls,
+        base_loss: LossModule,
+        *,
+        horizon: int,
+        capacity: int,
+        max_age: int,
+        gamma: float = 0.99,
+        seed: int = 0,
+        slices: int = 16,
+        period: int = 1,
+        prepare: Callable[[TensorDictBase], TensorDictBase] | None = None,
+        **options: Any,
+    ) -> HamiltonianTerm:
+        """A term over the actor that ``base_loss`` trains, and a store that suits it.
+
+        Keys are those that ``base_loss`` has by now, or else those that the actor writes.
+        ``horizon``, ``capacity``, ``max_age`` and ``seed`` are those of ``BestSlices``, ``options``
+        those of ``HamiltonianLoss``, ``gamma`` is for both.
+        """
+        if not hasattr(base_loss, "actor_network"):
+            raise TypeError(
+                f"`base_loss` must have an `actor_network`, got "
+                f"`{type(base_loss).__name__}`, which learns values alone"
+            )
+        loss = HamiltonianLoss(base_loss.actor_network, gamma=gamma, **options)
+        share_actor(base_loss, loss)
+        keys = loss.tensor_keys
+        loss.set_keys(
+            **{name: getattr(base_loss.tensor_keys, name, getattr(keys, name)) for name in _SHARED}
+        )
+        store = BestSlices(
+            horizon=horizon,
+            capacity=capacity,
+            max_age=max_age,
+            keys=loss.store_keys,
+            gamma=gamma,
+            reward_key=keys.reward,
+            done_key=keys.done,
+            terminated_key=keys.terminated,
+            device=next(loss.parameters()).device,
+            seed=seed,
+        )
+        return cls(loss, store, slices=slices, period=period, prepare=prepare)
+
+    def extend(self, batch: TensorDictBase, *, stream: int = 0) -> None:
+        """Take in newly collected steps ``[*envs, time]`` of the environments of ``stream``.
+
+        Where nobody has written how likely the actions were, it is how likely the actor finds them
+        now: data that an actor has just collected, by itself or nearly so.
+        """
+        key = self.loss.tensor_keys.sample_log_prob
+        if self.loss.form != "log" and batch.get(key, None) is None:
+            with torch.no_grad():
+                found = stored_log_prob(self.loss, self._shown(batch), sigma=self.loss.sigma)
+            batch = batch.copy().set(key, found)
+        self.loss.observe(self.store.extend(batch, stream=stream).to(self._device))
+
+    @property
+    def actor_rests(self) -> bool:
+        """Whether the base loss has left the actor out of the present update."""
+        return all(param.grad is None for param in self.loss.parameters())
+
+    def step(self) -> Tensor | None:
+        """The term where one is due and there are slices to make it of."""
+        due = self._calls % self.period == 0
+        self._calls += 1
+        if not due or not len(self.store):
+            return None
+        return self.loss(self._shown(self.store.sample(self.slices))).get(self.name)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "scale": self.loss.scale.state_dict(),
+            "store": self.store.state_dict(),
+            "calls": self._calls,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        self.loss.scale.load_state_dict(state_dict["scale"])
+        self.store.load_state_dict(state_dict["store"])
+        self._calls = state_dict["calls"]
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.loss.parameters()).device
+
+    def _shown(self, steps: TensorDictBase) -> TensorDictBase:
+        """Steps as the actor should see them, where it is."""
+        steps = steps.to(self._device)
+        return steps if self.prepare is None else self.prepare(steps)
+
+
+def share_actor(base_loss: LossModule, loss: HamiltonianLoss) -> None:
+    """Make ``loss`` hold the parameters of the actor that ``base_loss`` trains."""
+    params = base_loss._modules.get("actor_network_params")
+    if params is None:  # TorchRL's ``functional=False``: the network holds them itself
+        params = TensorDict.from_module(base_loss.actor_network, as_module=True)
+    # Where there is such an object it is the same: casts, moves and copies reach both.
+    loss.actor_network_params = params
