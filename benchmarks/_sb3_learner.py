@@ -23,6 +23,8 @@ from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecNormalize
 
 EVALUATIONS = 20
+# Environments of our evaluation, whose episodes are to be the same.
+TOGETHER = 16
 
 
 def build(job: dict[str, Any]) -> Any:
@@ -44,12 +46,24 @@ def build(job: dict[str, Any]) -> Any:
     return kind("MlpPolicy", envs, policy_kwargs=policy, seed=job["seed"], device="cpu", **options)
 
 
+def starts(episodes: int, seed: int) -> list[int | None]:
+    """The seed that each episode begins with, as in our evaluation; None where a stream goes on."""
+    count = min(episodes, TOGETHER)
+    seeds = np.random.SeedSequence(seed).generate_state(count).tolist()
+    played = [episodes // count + (row < episodes % count) for row in range(count)]
+    return [
+        own if n == 0 else None
+        for own, times in zip(seeds, played, strict=True)
+        for n in range(times)
+    ]
+
+
 def play(model: Any, env_id: str, *, episodes: int, seed: int) -> tuple[list[float], list[int]]:
     """Returns and lengths of episodes of the deterministic policy."""
     env, returns, lengths = gymnasium.make(env_id), [], []
     scaled = model.get_vec_normalize_env()
-    for episode in range(episodes):
-        observation, _ = env.reset(seed=seed + episode)
+    for start in starts(episodes, seed):
+        observation, _ = env.reset(seed=start)
         total, steps, over = 0.0, 0, False
         while not over:
             shown = observation if scaled is None else scaled.normalize_obs(observation)

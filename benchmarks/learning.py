@@ -9,26 +9,13 @@ checkpoint goes on from it. Writes ``benchmarks/results/learning_<task>.md`` and
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import json
-import os
-import shutil
-import signal
-import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field, fields
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-HERE = Path(__file__).resolve().parent
-SCRIPTS = HERE.parent / "scripts"
+from _seeds import HERE, Training, check_words, folder_name, merged, run_all, threads_each
+from _study_words import check_counts, report_failures, split, study_main
 
 # The settings are those of `tuned=true`, with each algorithm's own budget.
 TASKS: Mapping[str, tuple[str, ...]] = {
@@ -112,12 +99,8 @@ class Study:
                 raise ValueError(
                     f"`algorithm` must be made of {', '.join(ALGORITHMS)}, got {name!r}"
                 )
-        for name in ("seeds", "processes", "episodes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}")
-        for word in self.words:
-            if word.split("=")[0] in ("seed", "folder", "resume", "threads"):
-                raise ValueError(f"`{word}` must be left to the study, which sets it for each run")
+        check_counts({name: getattr(self, name) for name in ("seeds", "processes", "episodes")})
+        check_words(self.words)
 
     @property
     def algorithms(self) -> tuple[str, ...]:
@@ -125,9 +108,7 @@ class Study:
 
     @property
     def training_words(self) -> tuple[str, ...]:
-        # A word given later takes the place of the task's own.
-        merged = dict(word.split("=", 1) for word in (*TASKS[self.task], *self.words))
-        return tuple(f"{key}={value}" for key, value in merged.items())
+        return merged((*TASKS[self.task], *self.words))
 
     @property
     def command(self) -> str:
@@ -135,190 +116,33 @@ class Study:
         tail = " ".join((f"processes={self.processes}", f"episodes={self.episodes}", *self.words))
         return f"python benchmarks/learning.py {own} {tail}"
 
-    def tuned(self, algorithm: str) -> dict[str, Any]:
-        """What `tuned=true` stands for today: other tables are other settings."""
-        # Here, because it brings torch, which help and mistakes need not wait for.
-        from torchrl_elegant.algorithms.tuned import tuned_settings
-
-        words = dict(word.split("=", 1) for word in self.training_words)
-        if words.get("tuned") != "true":
-            return {}
-        name = algorithm.removeprefix("_sb3:").removeprefix("_plain:").removesuffix("_plain")
-        return tuned_settings(name, words["env"])
-
     def folder(self, algorithm: str) -> Path:
-        """Runs with other settings have another folder, so that results are never mixed."""
-        settings = json.dumps([self.training_words, self.episodes, self.tuned(algorithm)])
-        digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
-        return Path(self.runs) / self.task / f"{algorithm.replace(':', '-')}-{digest}"
+        name = folder_name(algorithm, self.training_words, self.episodes)
+        # Trainings run in a folder of their own.
+        return Path(self.runs).resolve() / self.task / name
 
-
-class Children:
-    """The processes under way, so that an interrupted study stops them."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: set[subprocess.Popen[bytes]] = set()
-        self._closed = False
-
-    def run(self, words: Sequence[str], *, threads: int, log: Path, lock: int) -> None:
-        """Run a script to its end; what it says goes to ``log``.
-
-        It inherits the open file ``lock``, and with it the claim on the seed: a script that
-        outlives a killed study keeps the next study from training the same seed beside it.
-        """
-        names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-        environment = os.environ | {name: str(threads) for name in names}
-        with log.open("a") as messages:
-            with self._lock:
-                if self._closed:
-                    raise RuntimeError("the study is stopping")
-                process = subprocess.Popen(
-                    words,
-                    stdout=messages,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                    cwd=HERE,
-                    pass_fds=(lock,),
-                    start_new_session=True,
-                )
-                self._running.add(process)
-            process.wait()
-        with self._lock:
-            self._running.discard(process)
-        if process.returncode:
-            raise RuntimeError(f"{Path(words[1]).name} ended with {process.returncode}: see {log}")
-
-    def stop(self) -> None:
-        """Ask every child to end, which leaves a checkpoint, and wait for it."""
-        with self._lock:
-            self._closed = True
-            running = list(self._running)
-        for process in running:
-            process.terminate()
-        for process in running:
-            try:
-                process.wait(timeout=60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-def run_seed(study: Study, algorithm: str, seed: int, children: Children) -> dict[str, Any]:
-    """The result of one seed: read where it is finished, else trained, evaluated and stored."""
-    folder = study.folder(algorithm) / f"s{seed}"
-    stored = folder.with_suffix(".json")
-    if stored.exists():
-        return json.loads(stored.read_text())
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as claim:
-        try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RuntimeError(f"another process still trains in {folder}: end it first") from None
-        evaluation = train_and_evaluate(study, algorithm, seed, folder, children, claim.fileno())
-    result = {
-        "algorithm": algorithm,
-        "seed": seed,
-        "folder": str(folder),
-        "evaluation": evaluation,
-    }
-    # Under its own name only when whole: a half-written result must not count as finished.
-    partial = stored.with_suffix(".partial")
-    partial.write_text(json.dumps(result, indent=2) + "\n")
-    partial.replace(stored)
-    return result
-
-
-def train_and_evaluate(
-    study: Study, algorithm: str, seed: int, folder: Path, children: Children, lock: int
-) -> dict[str, float]:
-    threads = max(1, (os.cpu_count() or 1) // study.processes)
-    run = partial(children.run, threads=threads, log=folder.with_suffix(".log"), lock=lock)
-    if algorithm in SB3:
-        # It keeps no checkpoints: what was begun is begun again.
-        shutil.rmtree(folder, ignore_errors=True)
-        job = folder.with_suffix(".job")
-        job.write_text(json.dumps(sb3_job(study, algorithm, seed, folder, threads)))
-        run([study.peers, str(HERE / "_sb3_learner.py"), str(job)])
-        return json.loads((folder / "evaluation.json").read_text())
-    words = start_words(study, algorithm, seed, folder, threads)
-    run([sys.executable, str(SCRIPTS / "train_sac.py"), *words])
-    require_whole(folder)
-    evaluate = (str(SCRIPTS / "evaluate.py"), str(folder), f"episodes={study.episodes}")
-    run([sys.executable, *evaluate])
-    return json.loads((folder / "evaluation.json").read_text())
-
-
-def sb3_job(study: Study, algorithm: str, seed: int, folder: Path, threads: int) -> dict[str, Any]:
-    """The same task and settings as ours, in words of Stable-Baselines3's."""
-    from _sb3_settings import settings_of
-
-    from torchrl_elegant.algorithms import ALGORITHMS as REGISTERED
-    from torchrl_elegant.trainers.command import parse_training
-
-    name = algorithm.removeprefix("_sb3:")
-    options = parse_training(study.training_words, default=name)
-    assert type(options.config) is REGISTERED[name]
-    return settings_of(options.config, options.run) | {
-        "env": options.run.env,
-        "num_envs": options.run.num_envs,
-        "total_frames": options.run.total_frames,
-        "episodes": study.episodes,
-        "folder": str(folder),
-        "seed": seed,
-        "threads": threads,
-    }
-
-
-def require_whole(folder: Path) -> None:
-    """A run that was asked to stop ends well too, but is no result yet."""
-    run = yaml.safe_load((folder / "config.yaml").read_text())["run"]
-    frames = float((folder / "metrics.csv").read_text().split()[-1].split(",")[0])
-    if run["target_return"] is None and frames < run["total_frames"]:
-        raise RuntimeError(
-            f"stopped at {frames:.0f} of {run['total_frames']} frames; the command goes on"
+    @property
+    def trainings(self) -> tuple[Training, ...]:
+        return tuple(
+            Training(
+                name=algorithm,
+                algorithm=algorithm,
+                words=self.training_words,
+                folder=self.folder(algorithm),
+                episodes=self.episodes,
+                threads=threads_each(self.processes),
+                peers=self.peers,
+            )
+            for algorithm in self.algorithms
         )
 
 
-def start_words(
-    study: Study, algorithm: str, seed: int, folder: Path, threads: int
-) -> tuple[str, ...]:
-    if (folder / "config.yaml").exists() and any(folder.glob("checkpoints/*")):
-        return (f"resume={folder}", "progress=false")
-    # Killed before its first checkpoint: nothing in it can be taken up.
-    if folder.exists():
-        shutil.rmtree(folder)
-    own = (f"algorithm={algorithm}", f"seed={seed}", f"threads={threads}", f"folder={folder}")
-    quiet = ("progress=false", "logger=none")
-    return (*own, *quiet, *study.training_words)
-
-
-def run(study: Study) -> int:
-    jobs = [(algorithm, seed) for seed in range(study.seeds) for algorithm in study.algorithms]
-    children, results, failures = Children(), [], []
-    with ThreadPoolExecutor(study.processes) as pool:
-        waiting = {pool.submit(run_seed, study, *job, children): job for job in jobs}
-        try:
-            for done in as_completed(waiting):
-                algorithm, seed = waiting[done]
-                try:
-                    results.append(done.result())
-                except (OSError, RuntimeError, ValueError) as error:
-                    failures.append(f"{algorithm} seed {seed}: {error}")
-                    print(f"failed: {failures[-1]}", flush=True)
-                    continue
-                mean = results[-1]["evaluation"]["return_mean"]
-                print(f"{algorithm} seed {seed}: return {mean:.1f}", flush=True)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            children.stop()
-            raise
+def run(study: Study, trainings: Sequence[Training]) -> int:
+    results, failures = run_all(trainings, range(study.seeds), processes=study.processes)
     if results:
         # Here, because it brings matplotlib and torch, which help and mistakes need not wait for.
         from _learning_report import write
 
-        order = {name: index for index, name in enumerate(study.algorithms)}
-        results.sort(key=lambda result: (order[result["algorithm"]], result["seed"]))
         path = write(
             results,
             Path(study.results),
@@ -329,51 +153,13 @@ def run(study: Study) -> int:
             episodes=study.episodes,
         )
         print(f"written to {path}")
-    for failure in failures:
-        print(f"failed: {failure}", file=sys.stderr)
-    return 1 if failures else 0
+    return report_failures(failures)
 
 
 def parse(argv: Sequence[str]) -> Study:
-    own: dict[str, Any] = {}
-    words = []
-    known = {item.name: item for item in fields(Study) if item.name != "words"}
-    for word in argv:
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise ValueError(f"a word must be key=value, got {word!r}")
-        if key not in known:
-            words.append(word)
-        elif isinstance(known[key].default, int):
-            if not value.isdecimal():
-                raise ValueError(f"`{key}` must be an integer, got {value!r}")
-            own[key] = int(value)
-        else:
-            own[key] = value
-    return Study(**own, words=tuple(words))
-
-
-def main(argv: Sequence[str]) -> int:
-    if {"--help", "-h"} & set(argv):
-        print(__doc__)
-        for item in fields(Study):
-            if item.name != "words":
-                shown = str(item.default).replace(str(HERE), "benchmarks")
-                print(f"  {item.name}={shown:<20} {item.metadata['help']}")
-        return 0
-    try:
-        study = parse(argv)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    # A polite end is asked for by either signal, and both leave checkpoints.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        return run(study)
-    except KeyboardInterrupt:
-        print("interrupted: the same command goes on from here", file=sys.stderr)
-        return 130
+    own, words = split(argv, Study)
+    return Study(**own, words=words)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(study_main(sys.argv[1:], kind=Study, doc=__doc__, parse=parse, run=run))

@@ -203,6 +203,8 @@ def test_observe(batches):
     learner = make_learner(ModSACConfig, std_pull=0.1)
     learner.observe(batches[0])
     assert learner.loss.std_updates == 1
+    learner.observe(batches[0][:0])
+    assert learner.loss.std_updates == 1
 
 
 @pytest.mark.parametrize("kind", [TorchRLSACLoss, SACLoss])

@@ -82,7 +82,9 @@ class Preparation:
         return batch
 
     def _normalise(self, *holders: TensorDictBase) -> None:
-        for key in () if self.norm is None else self.norm.shapes:
+        if self.norm is None:
+            return
+        for key in self.norm.shapes:
             for holder in holders:
                 holder.set(key, self.norm(key, holder.get(key)))
 

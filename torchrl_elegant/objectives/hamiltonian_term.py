@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDictBase
+from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl._utils import logger as torchrl_logger
 from torchrl.objectives import LossModule
@@ -49,7 +49,7 @@ class HamiltonianTerm:
             raise ValueError("`reduction` must be mean or sum beside another loss, got `none`")
         self.loss, self.store, self.slices, self.period = loss, store, slices, period
         self.prepare = prepare
-        self._calls, self._actor = 0, list(loss.parameters())
+        self._calls = 0
 
     @classmethod
     def for_loss(
@@ -78,9 +78,7 @@ class HamiltonianTerm:
                 f"`{type(base_loss).__name__}`, which learns values alone"
             )
         loss = HamiltonianLoss(base_loss.actor_network, gamma=gamma, **options)
-        if "actor_network_params" in base_loss._modules:
-            # The same object: casts, moves and copies reach both or neither.
-            loss.actor_network_params = base_loss.actor_network_params
+        share_actor(base_loss, loss)
         keys = loss.tensor_keys
         loss.set_keys(
             **{name: getattr(base_loss.tensor_keys, name, getattr(keys, name)) for name in _SHARED}
@@ -120,7 +118,7 @@ class HamiltonianTerm:
     @property
     def actor_rests(self) -> bool:
         """Whether the base loss has left the actor out of the present update."""
-        return all(param.grad is None for param in self._actor)
+        return all(param.grad is None for param in self.loss.parameters())
 
     def step(self) -> Tensor | None:
         """The term where one is due and there are slices to make it of."""
@@ -155,9 +153,18 @@ class HamiltonianTerm:
 
     @property
     def _device(self) -> torch.device:
-        return self._actor[0].device
+        return next(self.loss.parameters()).device
 
     def _shown(self, steps: TensorDictBase) -> TensorDictBase:
         """Steps as the actor should see them, where it is."""
         steps = steps.to(self._device)
         return steps if self.prepare is None else self.prepare(steps)
+
+
+def share_actor(base_loss: LossModule, loss: HamiltonianLoss) -> None:
+    """Make ``loss`` hold the parameters of the actor that ``base_loss`` trains."""
+    params = base_loss._modules.get("actor_network_params")
+    if params is None:  # TorchRL's ``functional=False``: the network holds them itself
+        params = TensorDict.from_module(base_loss.actor_network, as_module=True)
+    # Where there is such an object it is the same: casts, moves and copies reach both.
+    loss.actor_network_params = params

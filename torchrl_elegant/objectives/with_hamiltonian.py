@@ -11,7 +11,7 @@ from tensordict.nn import dispatch
 from tensordict.utils import NestedKey
 from torchrl.objectives import LossModule
 
-from torchrl_elegant.objectives.hamiltonian_term import HamiltonianTerm
+from torchrl_elegant.objectives.hamiltonian_term import HamiltonianTerm, share_actor
 
 
 class WithHamiltonian(LossModule):
@@ -75,3 +75,8 @@ class WithHamiltonian(LossModule):
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
         """The counterpart of ``get_extra_state``."""
         self.term.load_state_dict(state)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        # In a copy, a network that holds its parameters is copied apart from them.
+        share_actor(self.base_loss, self.hamiltonian)

@@ -73,11 +73,13 @@ def backward_policy(
     """The loss of ``write_policy`` without entropy, with its gradients added to the parameters.
 
     None where that takes autograd."""
-    seen = plain_inputs(rows, actor) if isinstance(actor, StochasticActor) else None
+    if not isinstance(actor, StochasticActor):
+        return None
+    seen = plain_inputs(rows, actor)
     if seen is None:
         return None
     with torch.no_grad():
-        terms, grads = write_policy(actor, *seen, rows[action_key], gain_slope, None)
+        terms, grads = write_policy(actor, seen[0], rows[action_key], gain_slope, None)
     add_gradients(written_parameters(actor), grads)
     return terms["loss_objective"]
 
@@ -121,7 +123,7 @@ def plain_inputs(
         # Not `parameters()`: to look for them takes longer than a narrow layer.
         if not all(param.requires_grad for param in written_parameters(network)):
             return None
-        seen.append(network.inputs.join([tensordict.get(key) for key in network.in_keys]))
+        seen.append(network.inputs.join([tensordict[key] for key in network.in_keys]))
     return seen if all(x.ndim == 2 and not x.requires_grad for x in seen) else None
 
 

@@ -108,7 +108,7 @@ class Learner:
     def observe(self, batch: TensorDictBase, *, stream: int = 0) -> None:
         """Show newly collected data ``[*envs, time]``, of one of several groups of environments
         that step on their own, to whatever ``observes``."""
-        if not batch.numel():
+        if not batch.shape.numel():
             return
         if self.prepare is not None:
             self.prepare.observe(batch, stream=stream, gather=self._gather)
@@ -173,10 +173,11 @@ class Learner:
 
     def _add_hamiltonian(self, terms: dict[str, Tensor]) -> None:
         """The H-term joins updates in which the actor learns."""
-        rests = self.hterm is None or self.hterm.actor_rests
-        if not rests and (term := self.hterm.backward()) is not None:
-            terms[self.hterm.name] = term
-            self._total({self.hterm.name: term})
+        if self.hterm is not None and not self.hterm.actor_rests:
+            term = self.hterm.backward()
+            if term is not None:
+                terms[self.hterm.name] = term
+                self._total({self.hterm.name: term})
 
     def _total(self, terms: Mapping[str, Tensor]) -> Tensor:
         losses = [value for name, value in terms.items() if name.startswith("loss")]

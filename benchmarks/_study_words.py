@@ -1,0 +1,99 @@
+"""The command line of a study over seeds: key=value words in, an exit code out."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, fields
+from typing import Any, Protocol, TypeVar
+
+from _seeds import HERE, Training
+
+
+class Study(Protocol):
+    @property
+    def trainings(self) -> Sequence[Training]: ...
+
+
+StudyT = TypeVar("StudyT", bound=Study)
+
+
+def options_of(kind: type[Any]) -> dict[str, Field[Any]]:
+    """The fields that a word can set: those that have a line of help."""
+    return {item.name: item for item in fields(kind) if "help" in item.metadata}
+
+
+def value_of(name: str, text: str, default: object) -> object:
+    if isinstance(default, bool):
+        if text not in ("true", "false"):
+            raise ValueError(f"`{name}` must be true or false, got {text!r}")
+        return text == "true"
+    if isinstance(default, int):
+        if not text.isdecimal():
+            raise ValueError(f"`{name}` must be an integer, got {text!r}")
+        return int(text)
+    return text
+
+
+def split(argv: Sequence[str], kind: type[Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A study's own options, and the words left over."""
+    own: dict[str, Any] = {}
+    rest, known = [], options_of(kind)
+    for word in argv:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise ValueError(f"a word must be key=value, got {word!r}")
+        if key in known:
+            own[key] = value_of(key, text, known[key].default)
+        else:
+            rest.append(word)
+    return own, tuple(rest)
+
+
+def explain(kind: type[Any], doc: str | None) -> None:
+    print(doc)
+    for name, item in options_of(kind).items():
+        default = str(item.default).lower() if isinstance(item.default, bool) else item.default
+        shown = str(default).replace(str(HERE), "benchmarks")
+        print(f"  {f'{name}={shown}':<32} {item.metadata['help']}")
+
+
+def study_main(
+    argv: Sequence[str],
+    *,
+    kind: type[Any],
+    doc: str | None,
+    parse: Callable[[Sequence[str]], StudyT],
+    run: Callable[[StudyT, Sequence[Training]], int],
+) -> int:
+    """Run the study that the words ask for; 2 for a mistake in them, 130 where interrupted."""
+    if {"--help", "-h"} & set(argv):
+        explain(kind, doc)
+        return 0
+    try:
+        study = parse(argv)
+        # Settings that are in no table show here, before anything is trained.
+        trainings = study.trainings
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    # A polite end is asked for by either signal, and both leave checkpoints.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return run(study, trainings)
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on from here", file=sys.stderr)
+        return 130
+
+
+def report_failures(failures: Sequence[str]) -> int:
+    for failure in failures:
+        print(f"failed: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def check_counts(counts: Mapping[str, int]) -> None:
+    for name, count in counts.items():
+        if count < 1:
+            raise ValueError(f"`{name}` must be at least 1, got {count}")

@@ -1,0 +1,220 @@
+"""Does the H-term make an actor-critic steadier? A study over seeds, at equal frames.
+
+    python benchmarks/hterm_study.py task=ppo_pendulum processes=2
+    python benchmarks/hterm_study.py task=ppo_hopper peers=PYTHON lr=2e-4 \\
+        arm.h="hterm=true hterm.horizon=16" arm.k4="hterm=true hterm.horizon=4" \\
+        arm.sb3="algorithm=_sb3:ppo"
+
+A study compares arms. `base` is the task's algorithm as `tuned=true` sets it.
+`arm.NAME="words"` is an arm that trains with these words besides. Without one, a task has
+`arm.h="hterm=true"`, and ppo_hopper `arm.sb3="algorithm=_sb3:ppo"` too, for which `peers` must have
+Stable-Baselines3. Words that are not the study's own go to all arms.
+
+Each seed is stored as it ends; the same command goes on where it stopped, and a study with more
+seeds or arms takes over those that are there. `train=false` makes the table of finished seeds and
+trains nothing. To try settings out, take seeds that the study itself does not use, and another
+name: `first_seed=100 seeds=5 name=hterm_ppo_pendulum_tuning`.
+
+Writes `benchmarks/results/hterm_<task>.md`, `.png`, and `.csv` with each seed's result.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from _seeds import (
+    HERE,
+    Training,
+    check_words,
+    folder_name,
+    merged,
+    run_all,
+    stored_result,
+    threads_each,
+)
+from _study_words import check_counts, report_failures, split, study_main
+
+BASE = "base"
+TREATED = {"h": ("hterm=true",)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What `base` learns, over how many seeds, and the arms beside it unless others are given."""
+
+    algorithm: str
+    env: str
+    seeds: int
+    arms: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: TREATED)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (f"algorithm={self.algorithm}", f"env={self.env}", "tuned=true")
+
+
+TASKS: Mapping[str, Task] = {
+    "ppo_pendulum": Task(algorithm="ppo", env="Pendulum-v1", seeds=20),
+    "ppo_lunarlander": Task(algorithm="ppo", env="LunarLanderContinuous-v3", seeds=20),
+    "ppo_swimmer": Task(algorithm="ppo", env="Swimmer-v5", seeds=20),
+    "ppo_hopper": Task(
+        algorithm="ppo", env="Hopper-v5", seeds=10, arms=TREATED | {"sb3": ("algorithm=_sb3:ppo",)}
+    ),
+    "ppo_halfcheetah": Task(algorithm="ppo", env="HalfCheetah-v5", seeds=10),
+    "sac_pendulum": Task(algorithm="sac", env="Pendulum-v1", seeds=10),
+    "sac_lunarlander": Task(algorithm="sac", env="LunarLanderContinuous-v3", seeds=10),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """Which runs make up a study; ``words`` go to every arm, ``arms`` are those beside the base."""
+
+    task: str = field(default="ppo_pendulum", metadata={"help": f"one of {', '.join(TASKS)}"})
+    seeds: int = field(default=0, metadata={"help": "runs per arm; 0 for the task's own number"})
+    first_seed: int = field(default=0, metadata={"help": "seeds are this one and those after it"})
+    processes: int = field(default=2, metadata={"help": "runs at a time"})
+    episodes: int = field(default=20, metadata={"help": "episodes of the evaluation at the end"})
+    train: bool = field(default=True, metadata={"help": "false: only the table of finished seeds"})
+    name: str = field(default="", metadata={"help": "of the table; hterm_<task> unless given"})
+    results: str = field(
+        default=str(HERE / "results"), metadata={"help": "folder of the table and the picture"}
+    )
+    runs: str = field(
+        default=str(HERE / "studies"), metadata={"help": "folder of the runs themselves"}
+    )
+    peers: str = field(
+        default=sys.executable, metadata={"help": "interpreter that has Stable-Baselines3"}
+    )
+    words: tuple[str, ...] = ()
+    arms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.task not in TASKS:
+            raise ValueError(f"`task` must be one of {', '.join(TASKS)}, got {self.task!r}")
+        check_counts({"processes": self.processes, "episodes": self.episodes})
+        check_words(self.words)
+        for word in self.words:
+            if word.split("=")[0] in ("algorithm", "env"):
+                raise ValueError(f"`{word}` must be left to the task")
+        for name, words in self.arms.items():
+            check_arm(name, words)
+
+    @property
+    def title(self) -> str:
+        return self.name or f"hterm_{self.task}"
+
+    @property
+    def seed_range(self) -> range:
+        count = self.seeds or TASKS[self.task].seeds
+        return range(self.first_seed, self.first_seed + count)
+
+    @property
+    def compared(self) -> dict[str, tuple[str, ...]]:
+        """The words of every arm, the base first."""
+        arms = {BASE: ()} | dict(self.arms or TASKS[self.task].arms)
+        shared = (*TASKS[self.task].words, *self.words)
+        return {name: merged((*shared, *words)) for name, words in arms.items()}
+
+    @property
+    def trainings(self) -> tuple[Training, ...]:
+        compared = self.compared
+        for name, words in compared.items():
+            for other in compared:
+                # Of the same settings one study would train the same seeds twice.
+                if other != name and sorted(compared[other]) == sorted(words):
+                    raise ValueError(f"`arm.{other}` must differ from {name}, got {words}")
+        return tuple(self.training(name, words) for name, words in compared.items())
+
+    def training(self, name: str, words: Sequence[str]) -> Training:
+        given = dict(word.split("=", 1) for word in words)
+        algorithm = given.pop("algorithm")
+        own = tuple(f"{key}={value}" for key, value in given.items())
+        # Named by what is trained: an arm may be called otherwise another time.
+        folder = folder_name(algorithm, own, self.episodes)
+        return Training(
+            name=name,
+            algorithm=algorithm,
+            words=own,
+            folder=Path(self.runs).resolve() / f"hterm_{self.task}" / folder,
+            episodes=self.episodes,
+            threads=threads_each(self.processes),
+            peers=self.peers,
+        )
+
+    @property
+    def command(self) -> str:
+        counts = {
+            "seeds": len(self.seed_range),
+            "processes": self.processes,
+            "episodes": self.episodes,
+        }
+        if self.first_seed:
+            counts["first_seed"] = self.first_seed
+        own = [f"task={self.task}", *(f"{name}={count}" for name, count in counts.items())]
+        arms = [f"arm.{name}={shlex.quote(' '.join(words))}" for name, words in self.arms.items()]
+        return " ".join(("python benchmarks/hterm_study.py", *own, *self.words, *arms))
+
+
+def check_arm(name: str, words: Sequence[str]) -> None:
+    if name == BASE or not re.fullmatch(r"[\w.-]+", name):
+        raise ValueError(f"`arm.{name}` must be named by letters, digits, - and ., but not {BASE}")
+    if not words:
+        raise ValueError(f"`arm.{name}` must have words of its own, got none")
+    check_words(words)
+    for word in words:
+        key, equals, _ = word.partition("=")
+        if not equals:
+            raise ValueError(f"`arm.{name}` must be made of key=value words, got {word!r}")
+        if key in ("env", "total_frames", "tuned"):
+            raise ValueError(f"`arm.{name}` must leave {key} to all arms, got {word!r}")
+
+
+def run(study: Study, trainings: Sequence[Training]) -> int:
+    seeds, failures = study.seed_range, []
+    if study.train:
+        results, failures = run_all(trainings, seeds, processes=study.processes)
+    else:
+        found = (stored_result(training, seed) for training in trainings for seed in seeds)
+        results = [result for result in found if result is not None]
+    missing = [one.name for one in trainings if one.name not in {r["algorithm"] for r in results}]
+    if BASE in missing:
+        print("no table: no seed of the base is finished", file=sys.stderr)
+        return report_failures(failures) or 1
+    # Here, because it brings matplotlib and torch, which help and mistakes need not wait for.
+    from _hterm_report import write
+
+    path = write(
+        results,
+        Path(study.results),
+        trainings=trainings,
+        seeds=seeds,
+        name=study.title,
+        title=f"H-term: {TASKS[study.task].algorithm} on {TASKS[study.task].env}",
+        command=study.command,
+    )
+    print(f"written to {path}")
+    return report_failures(failures)
+
+
+def parse(argv: Sequence[str]) -> Study:
+    own, rest = split(argv, Study)
+    arms: dict[str, tuple[str, ...]] = {}
+    words = []
+    for word in rest:
+        if not word.startswith("arm."):
+            words.append(word)
+            continue
+        name, _, text = word.removeprefix("arm.").partition("=")
+        if name in arms:
+            raise ValueError(f"`arm.{name}` must be given once, got {text!r} as well")
+        arms[name] = tuple(shlex.split(text))
+    return Study(**own, words=tuple(words), arms=arms)
+
+
+if __name__ == "__main__":
+    sys.exit(study_main(sys.argv[1:], kind=Study, doc=__doc__, parse=parse, run=run))
