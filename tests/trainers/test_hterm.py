@@ -387,16 +387,24 @@ def test_a_rollouts_slices_are_shown_as_the_policy_sees_them(monkeypatch):
     assert torch.equal(ours, policys.log_prob(raw["action"]))
 
 
-def test_log_probabilities_are_the_normalised_policys():
-    learner, _ = taught(config("sac", normalize_observation=True))
-    store, policy = learner.hterm.store, learner.policy
-    raw = store.sample(8)
+def test_log_probabilities_are_those_of_the_policy_that_acted(monkeypatch):
+    """Whose scales move as soon as the same batch is counted."""
+    learner, rows = taught(config("sac", normalize_observation=True))
+    batch, store = rows.reshape(4, -1), learner.hterm.store
+    batch["observation"] = batch["observation"] * 2.0
+    stored, extend = [], store.extend
+    monkeypatch.setattr(store, "extend", lambda b, **o: stored.append(b) or extend(b, **o))
+    acted = deepcopy(learner.policy)
+    learner.observe(batch)
     with torch.no_grad():
-        seen = raw.clone().set("observation", policy.norm("observation", raw["observation"]))
-        found = policy.actor.get_dist(seen).log_prob(raw["action"])
-        misread = policy.actor.get_dist(raw).log_prob(raw["action"])
-    torch.testing.assert_close(raw["action_log_prob"], found, rtol=1e-3, atol=1e-3)
-    assert not torch.allclose(raw["action_log_prob"], misread, rtol=1e-3, atol=1e-3)
+        found, after = (
+            policy.actor.get_dist(
+                batch.clone().set("observation", policy.norm("observation", batch["observation"]))
+            ).log_prob(batch["action"])
+            for policy in (acted, learner.policy)
+        )
+    torch.testing.assert_close(stored[0]["action_log_prob"], found, rtol=1e-3, atol=1e-3)
+    assert not torch.allclose(stored[0]["action_log_prob"], after, rtol=1e-3, atol=1e-3)
 
 
 # ---- going on -----------------------------------------------------------------------------------

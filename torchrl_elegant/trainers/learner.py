@@ -110,11 +110,11 @@ class Learner:
         that step on their own, to whatever ``observes``."""
         if not batch.shape.numel():
             return
+        if self.hterm is not None:
+            # By the scales it was acted by; beside random actions stands a log-prob that is none.
+            self.hterm.extend(batch.exclude(self.hterm.log_prob_key), stream=stream)
         if self.prepare is not None:
             self.prepare.observe(batch, stream=stream, gather=self._gather)
-        if self.hterm is not None:
-            # Beside actions drawn by chance stands a log-probability that is none.
-            self.hterm.extend(batch.exclude(self.hterm.log_prob_key), stream=stream)
         if hasattr(self.loss, "observe"):
             device = next(self.policy.parameters()).device
             self.loss.observe(self._prepared(batch.to(device)))
