@@ -133,6 +133,7 @@ TASKS = {
     "on_policy": on_policy,
     "on_policy_hterm": lambda folder: on_policy(folder, TERM),
     "hterm": lambda folder: run_here(folder, TERM, total_frames=200),
+    "hterm_goes_on": lambda folder: run_here(folder, total_frames=280),
     "gradients": gradients,
     "train": lambda folder: run_here(folder, total_frames=200),
     "uneven": lambda folder: run_here(folder, total_frames=100, frames_per_batch=16),

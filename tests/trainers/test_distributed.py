@@ -152,6 +152,16 @@ def test_two_ranks_with_stores_of_their_own_slices_train_one_policy(tmp_path, ta
     assert math.isfinite(rows[-1]["loss_hamiltonian"])
 
 
+def test_ranks_that_go_on_draw_slices_of_their_own(tmp_path):
+    complete("hterm", tmp_path, *TWO)
+    complete("hterm_goes_on", tmp_path, *TWO)
+    first, second = pages(tmp_path)
+    assert first["frames"] == second["frames"] == 280
+    one, other = (page["learner"].pop("hterm")["store"]["generator"] for page in (first, second))
+    assert not torch.equal(one, other)
+    assert_same(trained(first), trained(second))
+
+
 def test_a_reached_return_ends_both_ranks(tmp_path):
     complete("goal", tmp_path, *TWO)
     first, second = pages(tmp_path)

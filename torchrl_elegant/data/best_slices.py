@@ -97,6 +97,10 @@ class BestSlices:
         drawn = torch.randint(len(self._kept), (count,), generator=self._generator)
         return self._kept[drawn.to(self._kept.device)].exclude(_SCORE, _BORN)
 
+    def reseed(self, seed: int) -> None:
+        """Draw from here on as a store made with this seed would."""
+        self._generator.manual_seed(seed)
+
     def state_dict(self) -> dict[str, Any]:
         """What is kept; slices under way are not part of it, as environments start anew."""
         kept = {} if self._kept is None else self._kept.to_dict()

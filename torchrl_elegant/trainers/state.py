@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torchrl._utils import logger as torchrl_logger
 from torchrl.data import ReplayBuffer
 
@@ -142,6 +143,8 @@ def _load(
     if not ranks.is_first:
         # The first rank has its random streams back; the others must not draw theirs again.
         seed_learner(run, ranks.rank, frames)
+        if learner.hterm is not None:
+            learner.hterm.store.reseed(torch.initial_seed())
     state.counters.frames, state.counters.updates = frames, learner.updates
     state.counters.debt = state.progress.debt
     if isinstance(config, OffPolicyConfig) and buffer is not None and not len(buffer):
