@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,10 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 # A shell has its background jobs ignore Ctrl-C, and so would every process that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# What several folders share is imported by its bare name.
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True)

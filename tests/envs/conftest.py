@@ -4,4 +4,4 @@ import sys
 from pathlib import Path
 
 # Worker processes import the toy environments by name as well.
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+sys.path.insert(0, str(Path(__file__).parent))

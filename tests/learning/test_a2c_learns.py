@@ -9,10 +9,10 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from quiet_runs import learnt
 
 from torchrl_elegant.algorithms import A2CConfig, PPOConfig
 from torchrl_elegant.objectives import A2CLoss
-from torchrl_elegant.trainers import train
 
 BALANCE = A2CConfig(batch_size=64, lr=1e-3, normalize_advantage=True)
 CHOOSE = {"num_cells": (32,), "gamma": 0.0, "lr": 3e-3}
@@ -43,18 +43,8 @@ class Locks(gymnasium.Env):
 
 
 def final_return(config, env, folder: Path, frames: int, **run) -> float:
-    settings = {
-        "total_frames": frames,
-        "num_envs": 8,
-        "eval_interval": frames,
-        "eval_episodes": 20,
-        "checkpoint_interval": frames,
-        "folder": str(folder),
-        "logger": "none",
-        "progress": False,
-        "threads": 1,
-    }
-    return train(config, env, **{**settings, **run}).history[-1]["return_mean"]
+    run = {"num_envs": 8, "eval_episodes": 20, **run}
+    return learnt(config, env, folder, frames, **run)[-1]["return_mean"]
 
 
 @pytest.fixture

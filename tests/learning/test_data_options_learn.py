@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from quiet_runs import learnt
+
 from torchrl_elegant.algorithms import SACConfig
-from torchrl_elegant.trainers import train
 
 ALL = {
     "num_cells": (64, 64),
@@ -21,19 +22,7 @@ ALL = {
 
 
 def final_return(config: SACConfig, folder, frames: int) -> float:
-    result = train(
-        config,
-        "Pendulum-v1",
-        total_frames=frames,
-        eval_interval=frames,
-        eval_episodes=10,
-        checkpoint_interval=frames,
-        folder=str(folder),
-        logger="none",
-        progress=False,
-        threads=1,
-    )
-    return result.history[-1]["return_mean"]
+    return learnt(config, "Pendulum-v1", folder, frames, eval_episodes=10)[-1]["return_mean"]
 
 
 def test_it_learns_to_swing_a_pendulum_up(tmp_path):

@@ -8,10 +8,10 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from quiet_runs import learnt
 
 from torchrl_elegant.algorithms import ALGORITHMS, OffPolicyConfig
 from torchrl_elegant.objectives.bootstrap import BootstrappedLoss
-from torchrl_elegant.trainers import train
 
 
 class Target(gymnasium.Env):
@@ -59,20 +59,7 @@ def config(name: str, lr: float = 2e-3) -> OffPolicyConfig:
 
 
 def final_return(config: OffPolicyConfig, folder: Path) -> float:
-    result = train(
-        config,
-        Target,
-        total_frames=FRAMES,
-        num_envs=4,
-        eval_interval=FRAMES,
-        eval_episodes=40,
-        checkpoint_interval=FRAMES,
-        folder=str(folder),
-        logger="none",
-        progress=False,
-        threads=1,
-    )
-    return result.history[-1]["return_mean"]
+    return learnt(config, Target, folder, FRAMES, num_envs=4, eval_episodes=40)[-1]["return_mean"]
 
 
 @EACH

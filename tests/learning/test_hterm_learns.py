@@ -12,9 +12,9 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from quiet_runs import learnt
 
 from torchrl_elegant.algorithms import HTermConfig, PPOConfig, TD3Config
-from torchrl_elegant.trainers import train
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.rollout_learner import RolloutLearner
 
@@ -66,20 +66,7 @@ RUNS = {
 
 def final_return(name: str, folder: Path) -> float:
     config, env, frames = RUNS[name]
-    result = train(
-        config,
-        env,
-        total_frames=frames,
-        num_envs=8,
-        eval_interval=frames,
-        eval_episodes=40,
-        checkpoint_interval=frames,
-        folder=str(folder),
-        logger="none",
-        progress=False,
-        threads=1,
-    )
-    return result.history[-1]["return_mean"]
+    return learnt(config, env, folder, frames, num_envs=8, eval_episodes=40)[-1]["return_mean"]
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from quiet_runs import learnt
 
 from torchrl_elegant.algorithms import PPOConfig, SACConfig
-from torchrl_elegant.trainers import train
 
 SIDE = 9
 
@@ -70,21 +70,8 @@ RUNS = pytest.mark.parametrize(
 
 
 def final_return(config, moves: str, light: int, frames: int, folder: Path) -> float:
-    result = train(
-        config,
-        partial(Seek, moves, light),
-        total_frames=frames,
-        num_envs=8,
-        frames_per_batch=16 if config is OFF else 512,
-        eval_interval=frames,
-        eval_episodes=48,
-        checkpoint_interval=frames,
-        folder=str(folder),
-        logger="none",
-        progress=False,
-        threads=1,
-    )
-    return result.history[-1]["return_mean"]
+    run = {"num_envs": 8, "frames_per_batch": 16 if config is OFF else 512, "eval_episodes": 48}
+    return learnt(config, partial(Seek, moves, light), folder, frames, **run)[-1]["return_mean"]
 
 
 @RUNS

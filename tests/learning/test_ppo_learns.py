@@ -8,10 +8,10 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from quiet_runs import learnt
 
 from torchrl_elegant.algorithms import PPOConfig
 from torchrl_elegant.objectives import ClipPPOLoss
-from torchrl_elegant.trainers import train
 
 
 class Target(gymnasium.Env):
@@ -42,20 +42,7 @@ REACH = PPOConfig(epochs=10, batch_size=128, lr=1e-3, gamma=0.9, log_std=-0.5)
 
 
 def final_row(config: PPOConfig, env, folder: Path, frames: int) -> dict[str, float]:
-    result = train(
-        config,
-        env,
-        total_frames=frames,
-        num_envs=8,
-        eval_interval=frames,
-        eval_episodes=20,
-        checkpoint_interval=frames,
-        folder=str(folder),
-        logger="none",
-        progress=False,
-        threads=1,
-    )
-    return result.history[-1]
+    return learnt(config, env, folder, frames, num_envs=8, eval_episodes=20)[-1]
 
 
 def final_return(*run) -> float:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from quiet_runs import learnt
 
 from torchrl_elegant.algorithms import REDQConfig
-from torchrl_elegant.trainers import train
 
 
 def final_return(folder: Path, frames: int, **options) -> float:
@@ -21,19 +21,7 @@ def final_return(folder: Path, frames: int, **options) -> float:
         warmup=500,
         **options,
     )
-    result = train(
-        config,
-        "Pendulum-v1",
-        total_frames=frames,
-        eval_interval=frames,
-        eval_episodes=10,
-        checkpoint_interval=frames,
-        folder=str(folder),
-        logger="none",
-        progress=False,
-        threads=1,
-    )
-    return result.history[-1]["return_mean"]
+    return learnt(config, "Pendulum-v1", folder, frames, eval_episodes=10)[-1]["return_mean"]
 
 
 @pytest.mark.parametrize(

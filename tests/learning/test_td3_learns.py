@@ -5,28 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from quiet_runs import learnt
 
 from torchrl_elegant.algorithms import DDPGConfig, TD3Config
-from torchrl_elegant.trainers import train
 
 SMALL = {"num_cells": (64, 64), "batch_size": 64, "warmup": 500}
 
 
 def best_return(config: DDPGConfig, folder: Path, frames: int) -> float:
-    result = train(
-        config,
-        "Pendulum-v1",
-        total_frames=frames,
-        eval_interval=frames // 6,
-        eval_episodes=10,
-        checkpoint_interval=frames,
-        folder=str(folder),
-        logger="none",
-        progress=False,
-        threads=1,
-    )
+    run = {"eval_episodes": 10, "eval_interval": frames // 6}
+    history = learnt(config, "Pendulum-v1", folder, frames, **run)
     # DDPG comes and goes: what counts is that it was there.
-    return max(row["return_mean"] for row in result.history)
+    return max(row["return_mean"] for row in history)
 
 
 CASES = [

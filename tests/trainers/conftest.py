@@ -1,16 +1,12 @@
-"""Lets the tests here import the cases that several folders share, and set a run's clock."""
+"""Lets the tests here set a run's clock."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from torchrl_elegant.trainers import clock
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 
 class Hand:

@@ -16,6 +16,7 @@ import pytest
 import torch
 from faults.runs import checkpoints, saved_learner
 from gymnasium import spaces
+from quiet_runs import short_run
 from sameness import assert_same
 
 from torchrl_elegant.algorithms import ALGORITHMS, HTermConfig, OnPolicyConfig
@@ -29,7 +30,7 @@ from torchrl_elegant.trainers.command import train_command
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.metrics_file import read_metrics
 from torchrl_elegant.trainers.rollout_learner import RolloutLearner
-from torchrl_elegant.trainers.train import TrainResult, resume, run_with, stored_run, train
+from torchrl_elegant.trainers.train import TrainResult, resume, run_with, stored_run
 
 families = importlib.import_module("torchrl_elegant.trainers.families")
 
@@ -82,17 +83,8 @@ def config(name: str, hterm: HTermConfig | None = TERM, **options):
 @pytest.fixture
 def go(tmp_path: Path):
     def start(config, env=POINT, name: str = "run", **run) -> TrainResult:
-        settings = {
-            "total_frames": 120,
-            "frames_per_batch": 30,
-            "eval_episodes": 1,
-            "eval_interval": 60,
-            "checkpoint_interval": 60,
-            "logger": "none",
-            "progress": False,
-            "folder": str(tmp_path / name),
-        }
-        return train(config, env, **{**settings, **run})
+        run = {"frames_per_batch": 30, **run}
+        return short_run(config, env, tmp_path / name, 120, **run)
 
     return start
 

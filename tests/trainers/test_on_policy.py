@@ -20,6 +20,7 @@ import torch
 from faults.fault_envs import Point, huge_reward
 from faults.runs import SCRIPTS, check_folder, checkpoints, environment, saved_frames, saved_learner
 from gymnasium import spaces
+from quiet_runs import short_run
 from sameness import assert_same
 from tensordict import TensorDict
 from torchrl.envs.utils import ExplorationType, set_exploration_type
@@ -36,7 +37,7 @@ from torchrl_elegant.trainers.pace import PACE_COLUMNS
 from torchrl_elegant.trainers.policy_file import Policy
 from torchrl_elegant.trainers.rollout_learner import RolloutLearner
 from torchrl_elegant.trainers.rollouts import WorkerRollouts
-from torchrl_elegant.trainers.train import TrainResult, resume, run_with, stored_run, train
+from torchrl_elegant.trainers.train import TrainResult, resume, run_with, stored_run
 from torchrl_elegant.trainers.values import UsageError
 
 families = importlib.import_module("torchrl_elegant.trainers.families")
@@ -48,17 +49,8 @@ POINT = "faults.fault_envs:point"
 @pytest.fixture
 def go(tmp_path: Path):
     def start(config: PPOConfig = SMALL, env=POINT, name: str = "run", **run) -> TrainResult:
-        settings = {
-            "total_frames": 120,
-            "frames_per_batch": 30,
-            "eval_episodes": 1,
-            "eval_interval": 60,
-            "checkpoint_interval": 60,
-            "logger": "none",
-            "progress": False,
-            "folder": str(tmp_path / name),
-        }
-        return train(config, env, **{**settings, **run})
+        run = {"frames_per_batch": 30, **run}
+        return short_run(config, env, tmp_path / name, 120, **run)
 
     return start
 

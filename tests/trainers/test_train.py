@@ -15,6 +15,7 @@ import pytest
 import torch
 from faults.fault_envs import Point, huge_reward, point
 from faults.runs import check_folder, checkpoints, saved_frames, saved_learner
+from quiet_runs import short_run
 from sameness import assert_same
 from tensordict import TensorDict
 from torchrl.envs.utils import ExplorationType, set_exploration_type
@@ -25,7 +26,7 @@ from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.metrics_file import read_metrics
 from torchrl_elegant.trainers.pace import PACE_COLUMNS
 from torchrl_elegant.trainers.policy_file import Policy
-from torchrl_elegant.trainers.train import TrainResult, resume, train
+from torchrl_elegant.trainers.train import TrainResult, resume
 from torchrl_elegant.trainers.values import UsageError
 
 # The package gives this name to the function.
@@ -39,17 +40,8 @@ POINT = "faults.fault_envs:point"
 @pytest.fixture
 def go(tmp_path: Path):
     def start(config: SACConfig = SMALL, env=POINT, name: str = "run", **run) -> TrainResult:
-        settings = {
-            "total_frames": 60,
-            "frames_per_batch": run.get("num_envs", 1),
-            "eval_episodes": 1,
-            "eval_interval": 30,
-            "checkpoint_interval": 30,
-            "logger": "none",
-            "progress": False,
-            "folder": str(tmp_path / name),
-        }
-        return train(config, env, **{**settings, **run})
+        run = {"frames_per_batch": run.get("num_envs", 1), **run}
+        return short_run(config, env, tmp_path / name, 60, **run)
 
     return start
 

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from tensordict.utils import NestedKey
 
+from torchrl_elegant.objectives.keys import StepKeys
+
 
 @dataclass
-class QValueKeys:
+class QValueKeys(StepKeys):
     """What ``set_keys`` of a loss with Q(s, .) alone accepts.
 
     >>> QValueKeys().value
@@ -19,28 +21,20 @@ class QValueKeys:
     value_target: NestedKey = "value_target"
     value: NestedKey = "chosen_action_value"
     action_value: NestedKey = "action_value"
-    action: NestedKey = "action"
     priority: NestedKey = "td_error"
-    reward: NestedKey = "reward"
-    done: NestedKey = "done"
-    terminated: NestedKey = "terminated"
     priority_weight: NestedKey = "priority_weight"
 
 
 @dataclass
-class DiscreteActorCriticKeys:
+class DiscreteActorCriticKeys(StepKeys):
     """What ``set_keys`` of a loss with an actor and Q(s, .) accepts.
 
     >>> DiscreteActorCriticKeys().action_value
     'action_value'
     """
 
-    action: NestedKey = "action"
     value: NestedKey = "state_value"
     action_value: NestedKey = "action_value"
     priority: NestedKey = "td_error"
-    reward: NestedKey = "reward"
-    done: NestedKey = "done"
-    terminated: NestedKey = "terminated"
     log_prob: NestedKey = "log_prob"
     priority_weight: NestedKey = "priority_weight"

@@ -128,19 +128,22 @@ class HamiltonianLoss(LossModule):
     @dispatch
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         slices = self._slices(tensordict)
-        steps, behaviour = self._steps(slices), slices.get(self.tensor_keys.sample_log_prob, None)
-        form = self.form or ("log" if behaviour is None else "ratio")
-        energy = hamiltonian(
-            stored_log_prob(self, slices, sigma=self.sigma).masked_fill(~steps.real, 0.0),
-            self._gain(slices, steps),
-            self._behaviour(behaviour, steps) if form == "ratio" else None,
-            form=form,
-            clip=self.clip_epsilon,
-        )  # [L]
+        real, constants = self.constants(slices)
+        log_prob = stored_log_prob(self, slices, sigma=self.sigma).masked_fill(~real, 0.0)
+        energy = hamiltonian(log_prob, **constants)  # [L]
         loss = self.weight * energy
         if self.reduction != "none":
             loss = loss.mean() if self.reduction == "mean" else loss.sum()
         return TensorDict({"loss_hamiltonian": loss}, loss.shape)
+
+    def constants(self, slices: TensorDictBase) -> tuple[Tensor, dict[str, Any]]:
+        """Which steps of slices are real, and what ``hamiltonian`` takes beside ``log pi``."""
+        steps, behaviour = self._steps(slices), slices.get(self.tensor_keys.sample_log_prob, None)
+        form = self.form or ("log" if behaviour is None else "ratio")
+        behaviour = self._behaviour(behaviour, steps) if form == "ratio" else None
+        gain = self._gain(slices, steps)
+        clip = self.clip_epsilon
+        return steps.real, {"gain": gain, "behaviour": behaviour, "form": form, "clip": clip}
 
     def observe(self, slices: TensorDictBase) -> None:
         """Take in the rewards of newly collected slices, which are measured by them from then."""

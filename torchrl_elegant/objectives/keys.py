@@ -10,19 +10,29 @@ from tensordict.utils import NestedKey
 
 
 @dataclass
-class CriticKeys:
+class StepKeys:
+    """What every loss reads of a step.
+
+    >>> StepKeys(reward="score").done
+    'done'
+    """
+
+    action: NestedKey = "action"
+    reward: NestedKey = "reward"
+    done: NestedKey = "done"
+    terminated: NestedKey = "terminated"
+
+
+@dataclass
+class CriticKeys(StepKeys):
     """What ``set_keys`` of a loss with critics accepts.
 
     >>> CriticKeys(state_action_value="q").value
     'q'
     """
 
-    action: NestedKey = "action"
     state_action_value: NestedKey = "state_action_value"
     priority: NestedKey = "td_error"
-    reward: NestedKey = "reward"
-    done: NestedKey = "done"
-    terminated: NestedKey = "terminated"
     priority_weight: NestedKey = "priority_weight"
 
     @property
@@ -65,18 +75,14 @@ class REDQKeys(ActorCriticKeys):
 
 
 @dataclass
-class HamiltonianKeys:
+class HamiltonianKeys(StepKeys):
     """What ``set_keys`` of a loss over slices of trajectories accepts.
 
     >>> HamiltonianKeys().mask
     'mask'
     """
 
-    action: NestedKey = "action"
     sample_log_prob: NestedKey = "action_log_prob"
-    reward: NestedKey = "reward"
-    done: NestedKey = "done"
-    terminated: NestedKey = "terminated"
     mask: NestedKey = "mask"
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from tensordict import TensorDictBase
 from torch import Tensor
 
-from torchrl_elegant.functional import Form, hamiltonian_slope
+from torchrl_elegant.functional import hamiltonian_slope
 from torchrl_elegant.objectives.hamiltonian import HamiltonianLoss
 from torchrl_elegant.objectives.written import backward_policy
 
@@ -44,16 +44,8 @@ def _gain_slope(
     loss: HamiltonianLoss, slices: TensorDictBase, log_prob: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Whose mean is minus the loss, ``[L]``, and whose mean over all steps is that one's slope."""
-    steps = loss._steps(slices)
-    stored = slices.get(loss.tensor_keys.sample_log_prob, None)
-    form: Form = loss.form or ("log" if stored is None else "ratio")
-    energy, slope = hamiltonian_slope(
-        log_prob.view_as(steps.real).masked_fill(~steps.real, 0.0),
-        loss._gain(slices, steps),
-        loss._behaviour(stored, steps) if form == "ratio" else None,
-        form=form,
-        clip=loss.clip_epsilon,
-    )
+    real, constants = loss.constants(slices)
+    energy, slope = hamiltonian_slope(log_prob.view_as(real).masked_fill(~real, 0.0), **constants)
     # A mean over slices is K times as steep as one over steps.
     steep = -loss.weight * slope.shape[1]
-    return -loss.weight * energy, slope.masked_fill(~steps.real, 0.0).mul_(steep).flatten()
+    return -loss.weight * energy, slope.masked_fill(~real, 0.0).mul_(steep).flatten()

@@ -1,0 +1,29 @@
+"""Runs that tests start: short, on one thread, with nothing on the screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torchrl_elegant.algorithms import AlgorithmConfig
+from torchrl_elegant.trainers import TrainResult, train
+
+QUIET = {"logger": "none", "progress": False}
+
+
+def learnt(
+    config: AlgorithmConfig, env: Any, folder: Path, frames: int, **run: Any
+) -> list[dict[str, float]]:
+    """The history of a run that is evaluated and saved at its end alone, unless ``run`` differs."""
+    whole = {"total_frames": frames, "eval_interval": frames, "checkpoint_interval": frames}
+    settings = {**whole, "folder": str(folder), "threads": 1, **QUIET}
+    return train(config, env, **{**settings, **run}).history
+
+
+def short_run(
+    config: AlgorithmConfig, env: Any, folder: Path, frames: int, **run: Any
+) -> TrainResult:
+    """A run that is evaluated and saved half way and at its end, unless ``run`` differs."""
+    half = {"eval_interval": frames // 2, "checkpoint_interval": frames // 2, "eval_episodes": 1}
+    settings = {"total_frames": frames, **half, "folder": str(folder), **QUIET}
+    return train(config, env, **{**settings, **run})
