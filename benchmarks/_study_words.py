@@ -5,15 +5,37 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, Protocol, TypeVar
 
-from _seeds import HERE, Training
+from _seeds import HERE, Training, check_words
 
 
 class Study(Protocol):
     @property
     def trainings(self) -> Sequence[Training]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions:
+    """What every study can be told; ``words`` go to all its trainings."""
+
+    processes: int = field(default=2, metadata={"help": "runs at a time"})
+    episodes: int = field(default=20, metadata={"help": "episodes of the evaluation at the end"})
+    results: str = field(
+        default=str(HERE / "results"), metadata={"help": "folder of the table and the picture"}
+    )
+    runs: str = field(
+        default=str(HERE / "studies"), metadata={"help": "folder of the runs themselves"}
+    )
+    peers: str = field(
+        default=sys.executable, metadata={"help": "interpreter that has Stable-Baselines3"}
+    )
+    words: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_counts({"processes": self.processes, "episodes": self.episodes})
+        check_words(self.words)
 
 
 StudyT = TypeVar("StudyT", bound=Study)

@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from _seeds import (
-    HERE,
     Training,
     check_words,
     folder_name,
@@ -37,7 +36,7 @@ from _seeds import (
     stored_result,
     threads_each,
 )
-from _study_words import check_counts, report_failures, split, study_main
+from _study_words import StudyOptions, report_failures, split, study_main
 
 BASE = "base"
 TREATED = {"h": ("hterm=true",)}
@@ -65,39 +64,30 @@ TASKS: Mapping[str, Task] = {
         algorithm="ppo", env="Hopper-v5", seeds=10, arms=TREATED | {"sb3": ("algorithm=_sb3:ppo",)}
     ),
     "ppo_halfcheetah": Task(algorithm="ppo", env="HalfCheetah-v5", seeds=10),
+    # Not of the study: what settings were chosen on.
+    "ppo_walker": Task(algorithm="ppo", env="Walker2d-v5", seeds=5),
+    "ppo_bipedal": Task(algorithm="ppo", env="BipedalWalker-v3", seeds=5),
+    "sac_bipedal": Task(algorithm="sac", env="BipedalWalker-v3", seeds=3),
     "sac_pendulum": Task(algorithm="sac", env="Pendulum-v1", seeds=10),
     "sac_lunarlander": Task(algorithm="sac", env="LunarLanderContinuous-v3", seeds=10),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
-    """Which runs make up a study; ``words`` go to every arm, ``arms`` are those beside the base."""
+class Study(StudyOptions):
+    """Which runs make up a study; ``arms`` are those beside the base."""
 
     task: str = field(default="ppo_pendulum", metadata={"help": f"one of {', '.join(TASKS)}"})
     seeds: int = field(default=0, metadata={"help": "runs per arm; 0 for the task's own number"})
     first_seed: int = field(default=0, metadata={"help": "seeds are this one and those after it"})
-    processes: int = field(default=2, metadata={"help": "runs at a time"})
-    episodes: int = field(default=20, metadata={"help": "episodes of the evaluation at the end"})
     train: bool = field(default=True, metadata={"help": "false: only the table of finished seeds"})
     name: str = field(default="", metadata={"help": "of the table; hterm_<task> unless given"})
-    results: str = field(
-        default=str(HERE / "results"), metadata={"help": "folder of the table and the picture"}
-    )
-    runs: str = field(
-        default=str(HERE / "studies"), metadata={"help": "folder of the runs themselves"}
-    )
-    peers: str = field(
-        default=sys.executable, metadata={"help": "interpreter that has Stable-Baselines3"}
-    )
-    words: tuple[str, ...] = ()
     arms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
             raise ValueError(f"`task` must be one of {', '.join(TASKS)}, got {self.task!r}")
-        check_counts({"processes": self.processes, "episodes": self.episodes})
-        check_words(self.words)
+        super().__post_init__()
         for word in self.words:
             if word.split("=")[0] in ("algorithm", "env"):
                 raise ValueError(f"`{word}` must be left to the task")

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from _seeds import HERE, Training, check_words, folder_name, merged, run_all, threads_each
-from _study_words import check_counts, report_failures, split, study_main
+from _seeds import Training, folder_name, merged, run_all, threads_each
+from _study_words import StudyOptions, check_counts, report_failures, split, study_main
 
 # The settings are those of `tuned=true`, with each algorithm's own budget.
 TASKS: Mapping[str, tuple[str, ...]] = {
@@ -72,24 +72,12 @@ ALGORITHMS = (*OURS, *PLAIN, *SB3)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
-    """Which runs make up a study; ``words`` go to every training."""
+class Study(StudyOptions):
+    """Which runs make up a study."""
 
     task: str = field(default="pendulum", metadata={"help": f"one of {', '.join(TASKS)}"})
     algorithm: str = field(default="sac", metadata={"help": "one, or several with commas between"})
     seeds: int = field(default=5, metadata={"help": "runs per algorithm, seeds 0, 1, ..."})
-    processes: int = field(default=2, metadata={"help": "runs at a time"})
-    episodes: int = field(default=20, metadata={"help": "episodes of the evaluation at the end"})
-    results: str = field(
-        default=str(HERE / "results"), metadata={"help": "folder of the table and the picture"}
-    )
-    runs: str = field(
-        default=str(HERE / "studies"), metadata={"help": "folder of the runs themselves"}
-    )
-    peers: str = field(
-        default=sys.executable, metadata={"help": "interpreter that has Stable-Baselines3"}
-    )
-    words: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
@@ -99,8 +87,8 @@ class Study:
                 raise ValueError(
                     f"`algorithm` must be made of {', '.join(ALGORITHMS)}, got {name!r}"
                 )
-        check_counts({name: getattr(self, name) for name in ("seeds", "processes", "episodes")})
-        check_words(self.words)
+        check_counts({"seeds": self.seeds})
+        super().__post_init__()
 
     @property
     def algorithms(self) -> tuple[str, ...]:
