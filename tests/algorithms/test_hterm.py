@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from torchrl_elegant.algorithms import ALGORITHMS, HTermConfig, PPOConfig, SACConfig, TD3Config
+from torchrl_elegant.algorithms import (
+    ALGORITHMS,
+    HTermConfig,
+    OnPolicyConfig,
+    PPOConfig,
+    SACConfig,
+    TD3Config,
+)
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.objectives import DQNLoss
-from torchrl_elegant.trainers.command import train_command
+from torchrl_elegant.trainers.command import parse_training, train_command
 from torchrl_elegant.trainers.learner import Learner
 
 WITH_ACTOR = sorted(name for name, kind in ALGORITHMS.items() if kind.has_actor)
@@ -21,10 +30,12 @@ NAN, INF = float("nan"), float("inf")
     [
         *((name, (0, -1)) for name in ("horizon", "slices", "period", "capacity", "max_age")),
         ("weight", (-0.1, NAN, INF)),
-        ("form", ("ratios", None, "")),
+        ("form", ("ratios", "", 0, None)),
         ("clip_epsilon", (0.0, 1.0, -0.2, NAN)),
         ("gamma", (-0.1, 1.1, NAN)),
-        ("baseline", ("median", None, 0.0)),
+        ("baseline", ("median", "none", 0.0)),
+        ("bound", (0.0, -1.0, NAN, INF)),
+        ("best", (0.0, -0.5, 1.01, NAN)),
         ("sigma", (0.0, -1.0, NAN, INF)),
     ],
 )
@@ -39,7 +50,9 @@ def test_what_no_option_can_be_is_refused_by_its_name(name, values):
     [
         {"horizon": 1, "slices": 1, "period": 1, "capacity": 1, "max_age": 1},
         {"weight": 0.0, "gamma": 0.0, "sigma": 1e-6, "clip_epsilon": 0.999},
-        {"gamma": 1.0, "form": "prob", "baseline": "none"},
+        {"gamma": 1.0, "form": "prob", "baseline": "zero"},
+        {"form": "imitate", "baseline": "value", "bound": 1e-9, "best": 1e-9},
+        {"form": "ratio", "baseline": None, "bound": None, "capacity": None, "best": 1.0},
     ],
 )
 def test_the_edges_of_what_they_can_be(edge):
@@ -71,18 +84,28 @@ def test_in_python_it_is_a_configuration_or_none(value):
         (["algorithm=dqn", "hterm=true"], "`hterm` must be false where there is no actor, got `tr"),
         (["algorithm=d3qn", "hterm.horizon=4"], "`hterm` must be false where there is no actor"),
         (["hterm.horizn=4"], "unknown option `hterm.horizn`: did you mean `hterm.horizon`?"),
-        (["hterm.qqq=4"], "unknown option `hterm.qqq`: choose from hterm."),
+        (["hterm.qqq=4"], "unknown option `hterm.qqq`: see --help"),
         (["hterm.horizon=0"], "`hterm.horizon` must be at least 1, got `0`"),
         (["hterm.horizon=2.5"], "`hterm.horizon` must be an integer, got '2.5'"),
         (["hterm.weight=-1"], "`hterm.weight` must be 0 or more and finite, got `-1.0`"),
         (
             ["hterm.form=rato"],
-            "`hterm.form` must be one of ratio, log, prob (did you mean `ratio`?), got 'rato'",
+            "`hterm.form` must be one of ratio, log, prob, imitate (did you mean `ratio`?), "
+            "got 'rato'",
         ),
         (
             ["hterm.baseline=medan"],
-            "`hterm.baseline` must be one of mean, none (did you mean `mean`?)",
+            "`hterm.baseline` must be one of mean, value, zero (did you mean `mean`?) or none, "
+            "got 'medan'",
         ),
+        (
+            ["hterm.baseline=value"],
+            "`hterm.baseline` must be mean, zero or none off-policy, got `value`; there is no "
+            "critic of states alone",
+        ),
+        (["hterm.bound=0"], "`hterm.bound` must be positive and finite, or none, got `0.0`"),
+        (["hterm.best=2"], "`hterm.best` must lie in (0, 1], got `2.0`"),
+        (["hterm.capacity=0"], "`hterm.capacity` must be at least 1, or none, got `0`"),
         (["hterm=false", "hterm.horizon=4"], "`hterm.horizon` must not be given with hterm=false"),
         (["hterm=maybe"], "`hterm` must be true or false or none, got 'maybe'"),
     ],
@@ -107,11 +130,13 @@ OPTIONS = {
     "form": "log",
     "clip_epsilon": 0.3,
     "gamma": 0.5,
-    "baseline": "none",
+    "baseline": "zero",
     "slices": 5,
     "period": 7,
-    "capacity": 11,
+    "bound": 0.7,
     "max_age": 13,
+    "best": 0.6,
+    "capacity": 11,
     "sigma": 0.2,
 }
 
@@ -125,6 +150,57 @@ def test_every_option_reaches_loss_store_or_term():
         found |= {name: getattr(holder, name) for name in OPTIONS if hasattr(holder, name)}
     assert found == OPTIONS
     assert term.store.gamma == term.loss.gamma == 0.5
+
+
+@pytest.mark.parametrize("name", WITH_ACTOR)
+def test_what_rewards_are_compared_with_is_for_the_algorithm_to_say(name):
+    kind = ALGORITHMS[name]
+    on_policy = issubclass(kind, OnPolicyConfig)
+    env = "CartPole-v1" if name == "discrete_sac" else "Pendulum-v1"
+    loss = learner(kind(num_cells=(8,), hterm=HTermConfig()), env).hterm.loss
+    values = {"state_value", ("next", "state_value")}
+    assert (loss.form, loss.baseline) == ("imitate", "value" if on_policy else "mean")
+    assert set(loss.store_keys) == {"observation", "action", *(values if on_policy else ())}
+    # What is said is done.
+    term = HTermConfig(form="log", baseline="zero")
+    loss = learner(kind(num_cells=(8,), hterm=term), env).hterm.loss
+    assert (loss.form, loss.baseline) == ("log", "zero")
+    term = HTermConfig(form="ratio", baseline="mean")
+    loss = learner(kind(num_cells=(8,), hterm=term), env).hterm.loss
+    assert (loss.form, loss.baseline) == ("ratio", "mean")
+
+
+@pytest.mark.parametrize("name", WITH_ACTOR)
+def test_values_of_states_are_refused_where_nobody_learns_them(name):
+    kind, term = ALGORITHMS[name], HTermConfig(baseline="value")
+    if issubclass(kind, OnPolicyConfig):
+        assert kind(hterm=term).hterm is term
+        return
+    told = "`hterm.baseline` must be mean, zero or none off-policy, got `value`; there is no critic"
+    with pytest.raises(ValueError, match=f"^{told}"):
+        kind(hterm=term)
+    for baseline in ("mean", "zero", None):
+        assert kind(hterm=HTermConfig(baseline=baseline)).hterm.baseline == baseline
+
+
+def test_what_they_are_where_nothing_is_said():
+    config = HTermConfig()
+    assert (config.form, config.baseline) == ("imitate", None)
+    assert (config.bound, config.best, config.capacity, config.max_age) == (1.0, 0.25, None, 2_048)
+    term = learner(SACConfig(num_cells=(8,), hterm=config)).hterm
+    assert (term.bound, term.period, term.slices) == (1.0, 8, 16)
+    assert (term.store.best, term.store.capacity, term.store.max_age) == (0.25, None, 2_048)
+
+
+def test_words_for_none():
+    names = ("baseline", "bound", "capacity", "gamma")
+    words = [f"hterm.{name}=none" for name in names]
+    for default in ("sac", "ppo"):
+        term = parse_training(words, default=default).config.hterm
+        assert term == HTermConfig(bound=None)
+    words = ["hterm.form=ratio", "hterm.baseline=value", "hterm.bound=0.5", "hterm.capacity=9"]
+    term = parse_training(words, default="ppo").config.hterm
+    assert term == HTermConfig(form="ratio", baseline="value", bound=0.5, capacity=9)
 
 
 def test_the_discount_is_the_algorithms_where_nothing_is_said():
@@ -164,8 +240,12 @@ def test_networks_start_as_they_would_without_it_and_draws_differ_from_run_to_ru
 
 def test_ranks_share_slices_store_and_age():
     share = SACConfig(batch_size=256, hterm=HTermConfig()).share(3).hterm
-    assert (share.slices, share.capacity, share.max_age) == (6, 86, 2731)
-    assert (share.weight, share.period, share.horizon) == (0.125, 8, 16)
+    assert share == HTermConfig(slices=6, capacity=None, max_age=683)
+    given = HTermConfig(capacity=256, best=0.5, bound=0.3, form="log", baseline="zero")
+    share = SACConfig(batch_size=256, hterm=given).share(3).hterm
+    assert share == replace(given, slices=6, capacity=86, max_age=683)
+    share = PPOConfig(hterm=HTermConfig(capacity=1, baseline="value")).share(2).hterm
+    assert share == HTermConfig(slices=8, capacity=1, max_age=1024, baseline="value")
     assert PPOConfig(hterm=HTermConfig(slices=1)).share(2).hterm.slices == 1
     assert PPOConfig().share(2).hterm is None
 
@@ -174,4 +254,4 @@ def test_a_loss_without_an_actor_is_named():
     parts = ALGORITHMS["dqn"](num_cells=(8,)).build(make_env("CartPole-v1"))
     assert isinstance(parts.loss, DQNLoss)
     with pytest.raises(TypeError, match=r"must have an `actor_network`, got `DQNLoss`"):
-        HTermConfig().build(parts.loss, gamma=0.9, prepare=None)
+        HTermConfig().build(parts.loss, gamma=0.9, baseline="mean", prepare=None)

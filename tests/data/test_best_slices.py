@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 import pickle
 
 import pytest
@@ -74,12 +75,38 @@ def test_whole_slices_are_ranked_by_their_return():
 
 
 def test_to_live_on_beats_to_die_where_rewards_are_good_and_not_where_they_are_bad():
-    # Whole, terminated after one step, truncated after one step: the first and the last bring the
-    # same a step, and the newest stands in front.
-    for reward, order in ((1.0, [3, 0, 2]), (-1.0, [2, 3, 0])):
+    # Whole, and terminated after one step.
+    for reward, order in ((1.0, [0, 2]), (-1.0, [2, 0])):
         store = make(horizon=2, gamma=1.0)
-        store.extend(steps([reward] * 4, terminated=(2,), done=(3,)))
+        store.extend(steps([reward] * 3, terminated=(2,)))
         assert kept(store) == order
+
+
+@pytest.mark.parametrize("reward", [9.0, 0.0, -9.0])
+def test_what_a_time_limit_cut_short_comes_last_whatever_it_brought(reward):
+    store = make(horizon=2, gamma=1.0)
+    # Whole, terminated after one step, truncated after one step, truncated at its last.
+    store.extend(steps([1.0, 1.0, 1.0, reward, -5.0, -5.0], terminated=(2,), done=(3, 5)))
+    assert kept(store) == [0, 2, 4, 3]
+    assert scores(store) == pytest.approx([1.0, 0.5, -5.0, reward])
+
+
+def test_of_those_that_were_cut_short_the_best_comes_first_and_of_equals_the_newest():
+    store = make(horizon=3, gamma=1.0)
+    store.extend(steps([1.0, 4.0, 2.0, 2.0, 1.0], done=(0, 1, 3, 4)))
+    assert kept(store) == [1, 2, 4, 0]
+    store.extend(steps([-1.0] * 3, first=5))
+    assert kept(store) == [5, 1, 2, 4, 0]
+
+
+def test_what_was_cut_short_goes_before_anything_whole():
+    store = make(horizon=2, capacity=2)
+    store.extend(steps([9.0, 8.0], done=(0, 1)))
+    assert kept(store) == [0, 1]
+    store.extend(steps([-1.0] * 2, first=2))
+    assert kept(store) == [2, 0]
+    store.extend(steps([-3.0] * 2, first=4))
+    assert kept(store) == [2, 4]
 
 
 @pytest.mark.parametrize("gamma", [0.0, 1.0])
@@ -118,6 +145,14 @@ def test_the_best_are_kept_up_to_the_capacity():
     assert new["number"].tolist() == [[6, 7], [8, 9]]  # kept or not
     assert kept(store) == [2, 8]
     assert len(store) == 2
+
+
+def test_without_a_capacity_all_are_kept_that_are_young():
+    store = make(horizon=1, capacity=None, max_age=300)
+    for first in range(0, 500, 100):
+        store.extend(steps([float(t) for t in range(first, first + 100)], first=first))
+        assert kept(store) == list(range(first + 99, max(0, first - 200) - 1, -1))
+    assert len(store) == 300
 
 
 def test_of_equals_the_newest():
@@ -178,30 +213,46 @@ def test_streams_do_not_run_into_each_other():
     assert kept(store) == [100, 0]
 
 
-@settings(max_examples=100, deadline=None)
+# A reward, and how its step ends.
+STEP = st.tuples(st.integers(-3, 3), st.sampled_from(["on", "on", "on", "done", "terminated"]))
+
+
+@settings(max_examples=150, deadline=None)
 @given(
-    st.lists(st.lists(st.integers(-3, 3), min_size=0, max_size=9), min_size=1, max_size=8),
+    st.lists(st.lists(STEP, min_size=0, max_size=9), min_size=1, max_size=8),
     st.integers(1, 3),
-    st.integers(1, 6),
+    st.one_of(st.none(), st.integers(1, 6)),
     st.integers(1, 25),
+    st.floats(0.01, 1.0),
 )
-def test_against_a_list(batches, horizon, capacity, max_age):
-    store = make(horizon=horizon, capacity=capacity, max_age=max_age, gamma=0.5)
-    expected, frames, stream, cut = [], 0, [], 0
-    for rewards in batches:
-        store.extend(steps([float(r) for r in rewards], first=frames))
-        frames, stream = frames + len(rewards), stream + rewards
-        while cut + horizon <= frames:
-            part = stream[cut : cut + horizon]
-            weights = [0.5**k for k in range(horizon)]
-            score = sum(w * r for w, r in zip(weights, part, strict=True)) / sum(weights)
-            expected.append((score, frames, cut))
-            cut += horizon
-        expected = [entry for entry in expected if frames - entry[1] < max_age]
+def test_against_a_list(batches, horizon, capacity, max_age, best):
+    store = make(horizon=horizon, capacity=capacity, max_age=max_age, gamma=0.5, best=best)
+    expected, frames, part = [], 0, []
+    for batch in batches:
+        ends = {
+            how: tuple(at for at, (_, end) in enumerate(batch) if end == how)
+            for how in ("done", "terminated")
+        }
+        store.extend(steps([float(reward) for reward, _ in batch], first=frames, **ends))
+        now = frames + len(batch)
+        for number, (reward, end) in enumerate(batch, frames):
+            part.append(reward)
+            if len(part) < horizon and end == "on":
+                continue
+            count = len(part) if end == "done" else horizon
+            total = sum(0.5**k * each for k, each in enumerate(part))
+            score = total / sum(0.5**k for k in range(count))
+            expected.append((count < horizon, score, now, number + 1 - len(part)))
+            part = []
+        frames = now
+        expected = [entry for entry in expected if frames - entry[2] < max_age]
         # Of equals the newest; float32 and float64 round the same sums apart.
-        expected.sort(key=lambda entry: (-round(entry[0], 4), -entry[2]))
+        expected.sort(key=lambda entry: (entry[0], -round(entry[1], 4), -entry[3]))
         expected = expected[:capacity]
-        assert kept(store) == [start for _, _, start in expected]
+        assert kept(store) == [entry[3] for entry in expected]
+    if expected:
+        drawn = store.sample(3000)["number"][:, 0].unique().tolist()
+        assert drawn == sorted(entry[3] for entry in expected[: math.ceil(best * len(expected))])
 
 
 # ---- what it gives back -------------------------------------------------------------------------
@@ -225,6 +276,36 @@ def test_draws_are_even_and_with_replacement():
     store.extend(steps([1.0, 2.0, 3.0, 4.0]))
     share = store.sample(8000)["number"].flatten().bincount() / 8000
     torch.testing.assert_close(share, torch.full((4,), 0.25), atol=0.03, rtol=0.0)
+
+
+@pytest.mark.parametrize(
+    ("best", "most"),
+    [(1.0, 8), (0.9, 8), (0.75, 6), (0.5, 4), (0.4, 4), (0.125, 1), (0.1, 1), (1e-9, 1)],
+)
+def test_draws_are_even_among_the_best(best, most):
+    store = make(horizon=1, best=best)
+    store.extend(steps([float(t) for t in range(8)]))
+    share = store.sample(8000)["number"].flatten().bincount(minlength=8) / 8000
+    expected = torch.tensor([0.0] * (8 - most) + [1.0 / most] * most)
+    torch.testing.assert_close(share, expected, atol=0.03, rtol=0.0)
+    assert (share > 0).tolist() == (expected > 0).tolist()
+    assert len(store) == 8  # the others stay: they may be the best one day
+
+
+def test_what_was_cut_short_is_not_among_the_best_of_many():
+    store = make(horizon=2, best=0.5)
+    store.extend(steps([9.0, 1.0, 1.0, 9.0, 2.0, 2.0], done=(0, 3)))
+    assert kept(store) == [4, 1, 3, 0]
+    assert set(store.sample(500)["number"][:, 0].tolist()) == {1, 4}
+
+
+def test_the_best_are_those_of_what_is_left():
+    store = make(horizon=1, best=0.5, max_age=4)
+    store.extend(steps([9.0, 8.0]))
+    store.extend(steps([1.0, 2.0], first=2))
+    assert set(store.sample(200)["number"].flatten().tolist()) == {0, 1}
+    store.extend(steps([0.0, 0.0], first=4))  # the two best are too old by now
+    assert set(store.sample(200)["number"].flatten().tolist()) == {2, 3}
 
 
 def test_draws_are_reproducible_and_leave_torchs_generator_alone():
@@ -315,6 +396,18 @@ def through_a_file(state):
 
 
 @pytest.mark.parametrize("way", [lambda state: state, through_a_file])
+def test_state_dict_round_trip_without_a_capacity(way):
+    store, other = (make(capacity=None, best=0.5, horizon=1, seed=seed) for seed in (0, 9))
+    store.extend(steps([float(t) for t in range(40)], done=(3,)))
+    other.load_state_dict(way(store.state_dict()))
+    assert_same(other.state_dict(), store.state_dict())
+    assert len(other) == 40
+    found = other.sample(500)
+    assert_same(found.to_dict(), store.sample(500).to_dict())
+    assert found["number"].min() == 20
+
+
+@pytest.mark.parametrize("way", [lambda state: state, through_a_file])
 def test_state_dict_round_trip(way):
     store = make(capacity=3)
     store.extend(steps([1.0, 1.0, 3.0, 3.0, 2.0, 2.0, 0.5]))
@@ -355,6 +448,13 @@ def test_a_smaller_store_takes_the_best():
     assert kept(small) == [2]
 
 
+def test_a_smaller_store_takes_nothing_cut_short_before_what_is_whole():
+    store, small = make(capacity=None), make(capacity=2)
+    store.extend(steps([9.0, 1.0, 1.0, -3.0, -3.0], done=(0,)))
+    small.load_state_dict(store.state_dict())
+    assert kept(small) == [1, 3]
+
+
 def test_slices_of_another_length_are_refused():
     store = make(horizon=3)
     store.extend(steps([1.0] * 3))
@@ -378,7 +478,11 @@ def test_copies_go_on_alike(way):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("horizon", 0), ("capacity", 0), ("max_age", -1), ("gamma", 1.1), ("gamma", float("nan"))],
+    [
+        *(("horizon", 0), ("capacity", 0), ("capacity", -1), ("max_age", -1)),
+        *(("gamma", 1.1), ("gamma", float("nan"))),
+        *(("best", 0.0), ("best", -0.1), ("best", 1.1), ("best", float("nan"))),
+    ],
 )
 def test_refusals(name, value):
     with pytest.raises(ValueError, match=f"`{name}` must .*, got `{value}`"):

@@ -10,9 +10,10 @@ import torch
 from hamiltonian_cases import F64, GAMMA, K, every_trajectory, k_step_return, tensor
 from torch import Tensor
 
-from torchrl_elegant.functional import hamiltonian, steps_of
+from torchrl_elegant.functional import hamiltonian, hamiltonian_slope, steps_of
 
-FORMS = ("ratio", "log", "prob")
+OF_RATIOS = ("ratio", "log", "prob")
+FORMS = (*OF_RATIOS, "imitate")
 
 
 # ---- values and slopes by hand ------------------------------------------------------------------
@@ -36,6 +37,15 @@ BY_HAND = {
         ((1.0, -4.0), (0.5, 0.25), -0.5 + 0.5, (0.0, 0.5)),
         ((1.0, 1.0), (4.0, 3.0), -(4.0 + 10.0), (-4.0, 0.0)),  # densities; 12 is held at 10
     ],
+    "imitate": [
+        ((2.0, 1.0), (0.5, 0.25), -3 * math.log(0.5) - math.log(0.25), (-3.0, -1.0)),
+        ((2.0, -1.0), (0.5, 0.25), -math.log(0.5), (-1.0, 0.0)),  # good as a whole
+        ((-3.0, 2.0), (0.5, 0.25), -2 * math.log(0.25), (0.0, -2.0)),  # good at its end
+        ((-2.0, 3.0), (0.5, 0.25), -math.log(0.5) - 3 * math.log(0.25), (-1.0, -3.0)),
+        ((2.0, -2.0), (0.5, 0.25), 0.0, (0.0, 0.0)),
+        ((-1.0, -4.0), (0.5, 0.25), 0.0, (0.0, 0.0)),
+        ((1.0, 1.0), (400.0, 300.0), -2 * math.log(400) - math.log(300), (-2.0, -1.0)),  # not held
+    ],
 }
 
 
@@ -52,11 +62,38 @@ def test_value_and_slope_by_hand(form, case):
     assert log_prob.grad[0].tolist() == pytest.approx(slope, abs=1e-12)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", OF_RATIOS)
 def test_only_the_difference_to_the_behaviour_counts(form):
     log_prob, behaviour, gain = (torch.randn(4, 5, dtype=F64) for _ in range(3))
     expected = hamiltonian(log_prob - behaviour, gain, form=form)
     torch.testing.assert_close(hamiltonian(log_prob, gain, behaviour, form=form), expected)
+
+
+def test_who_is_imitated_is_of_no_consequence():
+    log_prob, behaviour, gain = (torch.randn(4, 5, dtype=F64) for _ in range(3))
+    expected = hamiltonian_slope(log_prob, gain, form="imitate", clip=0.2)
+    found = hamiltonian_slope(log_prob, gain, behaviour, form="imitate", clip=0.5)
+    torch.testing.assert_close(found, expected, atol=0.0, rtol=0.0)
+
+
+def test_to_imitate_makes_nothing_less_likely():
+    """Which the others do, of the same slices."""
+    log_prob, gain, behaviour = slices()
+    positive = {}
+    for form in FORMS:
+        _, slope = hamiltonian_slope(log_prob, gain, behaviour, form=form, clip=0.2)
+        assert (slope < 0).any(), form
+        positive[form] = bool((slope > 0).any())
+    assert positive == {"ratio": True, "log": True, "prob": True, "imitate": False}
+
+
+def test_to_imitate_is_to_follow_log_where_all_went_well_and_nothing_where_nothing_did():
+    log_prob, gain, _ = slices()
+    well = hamiltonian_slope(log_prob, gain.abs(), form="imitate", clip=0.2)
+    expected = hamiltonian_slope(log_prob, gain.abs(), form="log", clip=0.2)
+    torch.testing.assert_close(well, expected, atol=1e-10, rtol=1e-10)
+    badly = hamiltonian_slope(log_prob, -gain.abs(), form="imitate", clip=0.2)
+    assert all(part.abs().max() < 1e-12 for part in badly)
 
 
 # ---- against autograd of the plain formula ------------------------------------------------------
@@ -64,6 +101,9 @@ def test_only_the_difference_to_the_behaviour_counts(form):
 
 def plain(log_prob, gain, behaviour, form, clip):
     """As the docstring writes it, one operation at a time."""
+    if form == "imitate":
+        later = [gain[:, j:].sum(1).relu() for j in range(gain.shape[1])]
+        return -sum(each * log_prob[:, j] for j, each in enumerate(later))
     summed = (log_prob - behaviour).cumsum(1)
     if form == "log":
         return -(gain * summed).sum(1)
@@ -91,6 +131,9 @@ def test_value_and_slope_against_autograd(form, clip, spread):
         assert ((ratio > 1 + clip) & (gain > 0)).any()
         assert ((ratio < 1 - clip) & (gain < 0)).any()
         assert spread < 1 or ((ratio > 10) & (gain != 0)).any()
+        later = gain.flip(1).cumsum(1).flip(1)
+        assert ((later > 0) & (gain < 0)).any()
+        assert ((later < 0) & (gain > 0)).any()
     weights = torch.randn(len(gain), dtype=F64)
     results = []
     for function in (plain, lambda a, g, b, f, c: hamiltonian(a, g, b, form=f, clip=c)):
@@ -126,9 +169,10 @@ def test_it_is_differentiated_once():
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_far_out_it_stays_finite(form):
+@pytest.mark.parametrize("gain", [(1.0, -1.0), (-1.0, 2.0)])
+def test_far_out_it_stays_finite(form, gain):
     log_prob = torch.tensor([[500.0, 500.0], [-500.0, -500.0]], requires_grad=True)
-    energy = hamiltonian(log_prob, torch.tensor([[1.0, -1.0], [1.0, -1.0]]), form=form)
+    energy = hamiltonian(log_prob, torch.tensor([gain, gain]), form=form)
     energy.sum().backward()
     assert energy.isfinite().all()
     assert log_prob.grad.isfinite().all()
@@ -204,6 +248,12 @@ def test_the_enumeration_is_of_what_it_should_be():
 def test_its_expectation_is_the_gradient_of_the_k_step_return(form, behaviour, baseline):
     found = expected_gradient(form, behaviour=behaviour, baseline=baseline)
     torch.testing.assert_close(found, exact_gradient(), atol=1e-12, rtol=1e-12)
+
+
+def test_to_imitate_has_another_expectation_but_where_all_went_well():
+    found, exact = expected_gradient("imitate", baseline=-3.0), exact_gradient()
+    torch.testing.assert_close(found, exact, atol=1e-12, rtol=1e-12)
+    assert (expected_gradient("imitate", baseline=0.9) - exact).abs().max() > 0.05
 
 
 @pytest.mark.parametrize(("form", "behaviour"), [("log", False), ("ratio", True)])

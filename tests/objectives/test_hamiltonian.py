@@ -34,11 +34,14 @@ from torchrl_elegant.modules import (
     SquashedGaussianActor,
 )
 from torchrl_elegant.objectives import HamiltonianLoss
+from torchrl_elegant.objectives.bounded import add_bounded
 from torchrl_elegant.objectives.running_scale import RunningScale
 from torchrl_elegant.objectives.stored_actions import stored_log_prob
+from torchrl_elegant.objectives.written_hamiltonian import backward_hamiltonian
 
 OBS, NAME = {"observation": (1,)}, "loss_hamiltonian"
 LOG_2PI = math.log(2 * math.pi)
+FORMS = ("ratio", "log", "prob", "imitate")
 
 
 def silent(actor, bias):
@@ -50,7 +53,9 @@ def silent(actor, bias):
     return actor, layer.bias
 
 
-def slices_of(actions, *, log_prob=None, mask=None, **after) -> TensorDict:
+def slices_of(
+    actions, *, log_prob=None, mask=None, value=None, next_value=None, **after
+) -> TensorDict:
     """Slices ``[L, K]`` from nested lists, of one observation."""
     actions = torch.tensor(actions)
     data = {
@@ -58,6 +63,9 @@ def slices_of(actions, *, log_prob=None, mask=None, **after) -> TensorDict:
         "action": actions,
         "next": after_steps(**after),
     }
+    for holder, values in ((data, value), (data["next"], next_value)):
+        if values is not None:
+            holder["state_value"] = torch.tensor(values).unsqueeze(-1)
     for name, value in (("action_log_prob", log_prob), ("mask", mask)):
         if value is not None:
             data[name] = torch.tensor(value)
@@ -140,7 +148,7 @@ CATEGORICAL = {
         (-1.0, 0.0),
     ),
     "no baseline": (
-        {"form": "log", "mean": 1.0, "spread": 2.0, "baseline": "none"},
+        {"form": "log", "mean": 1.0, "spread": 2.0, "baseline": "zero"},
         {"actions": [[0, 1]], "reward": [[3.0, 9.0]], "terminated": [[True, True]]},
         -1.5 * LOW,
         (-1.5, 0.0),
@@ -150,6 +158,98 @@ CATEGORICAL = {
         {"actions": [[1]], "reward": [[3.0]]},
         -3.0 * HIGH,
         (-3.0, 0.0),
+    ),
+    "imitate": (
+        {"form": "imitate", "weight": 0.25},
+        {"actions": [[0, 1]], "reward": [[1.0, 2.0]], "log_prob": [[-9.0, -9.0]]},
+        -0.25 * (2 * LOW + HIGH),
+        (-0.5, -0.25),
+    ),
+    "imitate, what ended badly": (
+        {"form": "imitate", "mean": 1.0, "spread": 2.0},
+        {"actions": [[0, 1]], "reward": [[4.0, -1.0]]},  # gains of 3/2 and -1/2
+        -1.0 * LOW,
+        (-1.0, 0.0),
+    ),
+    "imitate, what ended well": (
+        {"form": "imitate"},
+        {"actions": [[0, 1]], "reward": [[-3.0, 4.0]]},
+        -2.0 * HIGH,
+        (0.0, -2.0),
+    ),
+    "imitate, terminated after the first": (
+        {"form": "imitate", "mean": -1.0, "spread": 2.0},
+        # To have 0 from there on is 1 above the mean, and no action of this slice after it.
+        {"actions": [[0, 1]], "reward": [[3.0, 9.0]], "terminated": [[True, True]]},
+        -(4.0 + 0.5) / 2.0 * LOW,
+        (-2.25, 0.0),
+    ),
+    "imitate, truncated after the first": (
+        {"form": "imitate", "mean": -1.0, "spread": 2.0},
+        {"actions": [[0, 1]], "reward": [[3.0, 9.0]], "done": [[True, True]]},
+        -4.0 / 2.0 * LOW,
+        (-2.0, 0.0),
+    ),
+    # gamma = 1/2; rewards are compared with V(s) - V(s') / 2, of the mean nothing is taken away
+    "value": (
+        {"form": "log", "baseline": "value", "mean": 0.5, "spread": 2.0},
+        {
+            "actions": [[0, 1]],
+            "reward": [[1.0, 2.0]],
+            "value": [[3.0, 4.0]],
+            "next_value": [[4.0, 6.0]],
+        },  # TD errors of 0 and 1
+        0.5 / 2.0 * LOW - 0.25 / 2.0 * (LOW + HIGH),
+        (0.125, -0.125),
+    ),
+    "value, terminated after the first": (
+        {"form": "log", "baseline": "value", "mean": 0.5, "spread": 2.0},
+        {
+            "actions": [[0, 1]],
+            "reward": [[5.0, 9.0]],
+            "value": [[3.0, 99.0]],
+            "next_value": [[40.0, 99.0]],
+            "terminated": [[True, True]],
+        },
+        -(1.5 - 0.25) / 2.0 * LOW,
+        (-0.625, 0.0),
+    ),
+    "value, truncated after the first": (
+        {"form": "log", "baseline": "value", "mean": 0.5, "spread": 2.0},
+        {
+            "actions": [[0, 1]],
+            "reward": [[5.0, 9.0]],
+            "value": [[3.0, 99.0]],
+            "next_value": [[40.0, 99.0]],
+            "done": [[True, True]],
+        },
+        -21.5 / 2.0 * LOW,
+        (-10.75, 0.0),
+    ),
+    "value, no number where nothing comes": (
+        {"form": "ratio", "baseline": "value"},
+        {
+            "actions": [[0, 0]],
+            "reward": [[5.0, math.nan]],
+            "value": [[3.0, math.nan]],
+            "next_value": [[math.nan, math.nan]],
+            "terminated": [[True, True]],
+            "mask": [[True, False]],
+            "log_prob": [[LOW, math.nan]],
+        },
+        -2.0,
+        (-2.0, 0.0),
+    ),
+    "value, imitated": (
+        {"form": "imitate", "baseline": "value"},
+        {
+            "actions": [[0, 1]],
+            "reward": [[1.0, 2.0]],
+            "value": [[4.0, 4.0]],
+            "next_value": [[4.0, 8.0]],
+        },  # TD errors of -1 and 2, the one outweighed by half the other
+        -1.0 * HIGH,
+        (0.0, -1.0),
     ),
 }
 
@@ -211,8 +311,11 @@ def test_reductions():
 # ---- exact where every trajectory is known ------------------------------------------------------
 
 
-def chain(form, mean, **options):
-    """Gradients, by parameter, of the expected loss and of the K-step return."""
+def chain(form, mean, *, last=0.0, **options):
+    """Gradients, by parameter, of the expected loss and of the K-step return.
+
+    States have values that are right nowhere, but for the last step's next one, of ``last``.
+    """
     actor = CategoricalActor(
         observation={"observation": (2,)}, choices=2, form="categorical", num_cells=(4,)
     ).to(F64)
@@ -222,6 +325,9 @@ def chain(form, mean, **options):
     slices["mask"] = every.mask
     over = every.done.unsqueeze(-1)
     slices["next"] = {"reward": every.reward.unsqueeze(-1), "done": over, "terminated": over}
+    values = torch.tensor([3.0, -5.0], dtype=F64)[every.state].unsqueeze(-1)
+    slices["state_value"] = values
+    slices["next", "state_value"] = torch.cat([values[:, 1:], values[:, :1] * 0.0 + last], 1)
     log_probs = actor.head_of(actor.output([states])).log_probs
     chosen = log_probs[every.state, every.action]
     if form == "ratio":
@@ -236,13 +342,31 @@ def chain(form, mean, **options):
     return found, torch.autograd.grad(k_step_return(log_probs), params)
 
 
-@pytest.mark.parametrize("baseline", ["mean", "none"])
+@pytest.mark.parametrize("baseline", ["mean", "value", "zero"])
 @pytest.mark.parametrize("form", ["log", "ratio"])
 def test_its_expectation_is_the_gradient_of_the_k_step_return(form, baseline):
     found, exact = chain(form, mean=0.9, baseline=baseline)
     for left, right in zip(found, exact, strict=True):
         assert right.abs().max() > 1e-3
         torch.testing.assert_close(left, -0.5 / 2.0 * right, atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("form", ["log", "ratio"])
+def test_what_the_last_state_is_worth_is_part_of_the_return(form):
+    """All that a critic has to say: were it wrong there, so would the gradient be."""
+    found, exact = chain(form, mean=0.9, baseline="value", last=2.0)
+    apart = [(left + 0.25 * right).abs().max() for left, right in zip(found, exact, strict=True)]
+    assert max(apart) > 1e-3
+
+
+def test_what_went_well_alone_has_another_expectation_than_all_of_it():
+    found, exact = chain("imitate", mean=0.9)
+    assert any(
+        (left + 0.25 * right).abs().max() > 1e-3 for left, right in zip(found, exact, strict=True)
+    )
+    # Where nothing went badly they are one.
+    for left, right in zip(*chain("imitate", mean=-3.0), strict=True):
+        torch.testing.assert_close(left, -0.25 * right, atol=1e-12, rtol=1e-10)
 
 
 def test_the_product_of_probabilities_has_another_expectation():
@@ -319,6 +443,8 @@ def case(kind, **options):
     elif kind.startswith("squashed"):  # single precision tells little of actions at their bounds
         low, high = actor.low, actor.high
         slices["action"] = slices["action"].clamp(low + 0.05 * (high - low), high - 0.05)
+    for holder in (slices, slices["next"]):
+        holder["state_value"] = torch.randn(6, 4, 1)
     return HamiltonianLoss(actor, gamma=0.9, **options), slices
 
 
@@ -382,9 +508,10 @@ def test_a_squashed_density_is_one_over_the_whole_range():
 
 
 @EACH
-@pytest.mark.parametrize("form", ["ratio", "log", "prob"])
-def test_it_reaches_the_actor_and_nothing_else(kind, form):
-    loss, slices = case(kind, form=form)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("baseline", ["mean", "value"])
+def test_it_reaches_the_actor_and_nothing_else(kind, form, baseline):
+    loss, slices = case(kind, form=form, baseline=baseline)
     if form == "ratio":
         slices["action_log_prob"] = stored_log_prob(loss, slices, sigma=0.1).detach()
     slices = slices.apply(lambda x: x.requires_grad_() if x.is_floating_point() else x)
@@ -395,7 +522,8 @@ def test_it_reaches_the_actor_and_nothing_else(kind, form):
     grads = [param.grad for param in loss.parameters()]
     assert all(grad is not None and grad.isfinite().all() for grad in grads)
     assert all(grad.any() for grad in grads)
-    assert slices["next", "reward"].grad is None
+    for key in (("next", "reward"), "state_value", ("next", "state_value")):
+        assert slices[key].grad is None, key
     assert not loss.scale.mean.requires_grad
 
 
@@ -492,17 +620,19 @@ def test_rewards_of_another_precision_than_the_actor(network, rewards):
 # ---- where nothing can be learnt ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["ratio", "log", "prob"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     "given",
     [
         {"reward": [[3.0, 3.0]]},  # what is always so
         {"reward": [[0.0, 0.0]]},
         {"reward": [[5.0, 1.0]], "mask": [[False, False]]},  # no steps at all
+        # What the critic had expected.
+        {"reward": [[1.0, 4.0]], "value": [[3.0, 4.0]], "next_value": [[4.0, 0.0]]},
     ],
 )
 def test_nothing_to_learn_is_zero_and_no_nan(form, given):
-    loss, bias = coin(form=form)
+    loss, bias = coin(form=form, baseline="value" if "value" in given else "mean")
     slices = slices_of([[0, 1]], log_prob=[[math.log(0.5)] * 2], **given)
     loss.observe(slices)
     out = loss(slices)[NAME]
@@ -511,27 +641,41 @@ def test_nothing_to_learn_is_zero_and_no_nan(form, given):
     assert not bias.grad.any()
 
 
-@pytest.mark.parametrize("form", ["ratio", "log", "prob"])
-def test_what_stands_in_padding_is_of_no_consequence(form):
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("baseline", ["mean", "value", "zero"])
+def test_what_stands_in_padding_is_of_no_consequence(form, baseline):
     given = {"log_prob": [[-0.7, -0.7, -0.7]], "reward": [[1.0, 2.0, 3.0]]}
+    given |= {"value": [[3.0, 1.0, 1.0]], "next_value": [[1.0, 5.0, 5.0]]}
     results = []
-    for junk in (0.0, 1e6, math.nan):
-        loss, bias = coin(form=form)
+    for junk in (0.0, 1e6, math.inf, math.nan):
+        loss, bias = coin(form=form, baseline=baseline)
         slices = slices_of([[0, 1, 0]], mask=[[True, True, False]], **given)
-        slices["action_log_prob"][0, 2] = junk
-        # A reward that is no number would be one in padding too: the last step again.
-        slices["next", "reward"][0, 2] = 0.0 if math.isnan(junk) else junk
+        after = [("next", name) for name in ("reward", "state_value")]
+        for key in ("action_log_prob", "state_value", *after):
+            slices[key][0, 2] = junk
         loss.observe(slices)
         out = loss(slices)[NAME]
         out.backward()
         results.append((out.item(), bias.grad.tolist(), loss.scale.mean.item()))
-    assert results[0] == results[1] == results[2]
+    assert results == [results[0]] * 4
+    assert results[0][0] != 0.0
 
 
 def test_a_ratio_needs_to_know_who_acted():
     loss = coin(form="ratio")[0]
     with pytest.raises(KeyError, match="slices must hold `action_log_prob` for form='ratio'"):
         loss(slices_of([[0]], reward=[[1.0]]))
+
+
+@pytest.mark.parametrize("given", [{}, {"value": [[1.0]]}, {"next_value": [[1.0]]}])
+def test_to_compare_with_values_takes_both_of_a_step(given):
+    loss, slices = coin(baseline="value")[0], slices_of([[0]], reward=[[1.0]], **given)
+    told = "slices must hold `state_value`, in `next` too, for baseline='value'; .*baseline='mean'"
+    for read in (loss, loss.observe):
+        with pytest.raises(KeyError, match=told):
+            read(slices)
+    # Nobody else asks for them.
+    assert coin(baseline="mean")[0](slices)[NAME].isfinite()
 
 
 @pytest.mark.parametrize("shape", [(6,), (2, 3, 1)])
@@ -551,6 +695,7 @@ def test_other_shapes_are_refused(shape):
         ("clip_epsilon", 0.0),
         ("clip_epsilon", 1.0),
         ("baseline", "max"),
+        ("baseline", "none"),
         ("window", 0),
         ("sigma", 0.0),
         ("reduction", "avg"),
@@ -569,8 +714,13 @@ def test_in_and_out_keys():
     after = [("next", "reward"), ("next", "done"), ("next", "terminated")]
     assert loss.in_keys == ["observation", "action", *after]
     assert list(loss.out_keys) == [NAME]
-    assert loss.store_keys == ["observation", "action", "action_log_prob"]
-    assert coin(form="log")[0].store_keys == ["observation", "action"]
+    values = ["state_value", ("next", "state_value")]
+    assert coin(baseline="value")[0].in_keys == [*loss.in_keys, *values]
+    for form, drawn in [(None, 1), ("ratio", 1), ("log", 0), ("prob", 0), ("imitate", 0)]:
+        own = ["observation", "action", *["action_log_prob"] * drawn]
+        for baseline in ("mean", "zero"):
+            assert coin(form=form, baseline=baseline)[0].store_keys == own
+        assert coin(form=form, baseline="value")[0].store_keys == [*own, *values]
 
 
 def test_nested_and_renamed_keys():
@@ -608,7 +758,24 @@ def test_nested_and_renamed_keys():
         ("next", ("team", "dead"))
     }
     with pytest.raises(ValueError, match="not an accepted tensordict key"):
-        loss.set_keys(value="v")
+        loss.set_keys(advantage="a")
+
+
+@pytest.mark.parametrize("key", ["v", ("team", "v")])
+def test_values_under_another_name(key):
+    plain, slices = case("gaussian", baseline="value")
+    loss = HamiltonianLoss(plain.actor_network, gamma=0.9, baseline="value")
+    loss.set_keys(value=key)
+    assert loss.store_keys[-2:] == [key, ("next", key)]
+    renamed = slices.copy()
+    for holder in (renamed, renamed["next"]):
+        holder[key] = holder.pop("state_value")
+    for each, given in ((plain, slices), (loss, renamed)):
+        each.observe(given)
+    assert loss(renamed)[NAME] == plain(slices)[NAME]
+    assert loss.scale.mean == plain.scale.mean != 0
+    with pytest.raises(KeyError, match=r"slices must hold `.*v.*`, in `next` too"):
+        loss(slices)
 
 
 @pytest.mark.parametrize(
@@ -634,6 +801,19 @@ def test_dispatch(sizes):
     after = {f"next_{name}": slices["next", name] for name in ("reward", "done", "terminated")}
     found = loss(**{name: slices[name] for name in names}, **after)
     assert found == loss(slices)[NAME]
+
+
+def test_dispatch_of_values():
+    loss, slices = case("gaussian", form="log", baseline="value")
+    slices = slices.exclude("mask")
+    names = ("observation", "action", "state_value")
+    after = ("reward", "done", "terminated", "state_value")
+    found = loss(
+        **{name: slices[name] for name in names},
+        **{f"next_{name}": slices["next", name] for name in after},
+    )
+    assert found == loss(slices)[NAME]
+    assert found != normalised(loss, 0.0, 2.0)(slices)[NAME]
 
 
 def test_what_is_given_is_left_as_it_was():
@@ -662,14 +842,26 @@ class NoWaiting(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("kind", DIRECT)
-@pytest.mark.parametrize("form", ["ratio", "log", "prob"])
-def test_neither_loss_nor_gradient_nor_observing_waits(kind, form):
-    loss, slices = case(kind, form=form)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("baseline", ["mean", "value"])
+def test_neither_loss_nor_gradient_nor_observing_waits(kind, form, baseline):
+    loss, slices = case(kind, form=form, baseline=baseline)
     if form == "ratio":
         slices["action_log_prob"] = stored_log_prob(loss, slices, sigma=0.1).detach()
     with NoWaiting():
         loss.observe(slices)
         loss(slices)[NAME].backward()
+
+
+@pytest.mark.parametrize("kind", DIRECT)
+def test_neither_a_written_gradient_nor_its_bound_waits(kind):
+    loss, slices = case(kind, form="log", weight=1.0)
+    params = list(loss.parameters())
+    own = [torch.full_like(param, 1e-3) for param in params]
+    with NoWaiting():
+        backward_hamiltonian(loss, slices)
+        add_bounded(params, own, 0.5)
+    assert any(not torch.equal(param.grad, base) for param, base in zip(params, own, strict=True))
 
 
 def test_the_check_for_waiting_finds_it():
@@ -684,7 +876,7 @@ def test_shapes_alone_are_enough(kind):
     """On the meta device, where no value is ever there to be read."""
     slices = case(kind)[1].to("meta")
     with torch.device("meta"):
-        loss = HamiltonianLoss(make_actor(kind))
+        loss = HamiltonianLoss(make_actor(kind), baseline="value")
     loss.observe(slices)
     out = loss(slices)[NAME]
     out.backward()
@@ -744,6 +936,22 @@ def test_rewards_after_a_termination_are_observed_and_those_that_are_not_there_a
     loss = coin()[0]
     loss.observe(slices_of([[0, 0]], reward=[[3.0, 8.0]], done=[[True, True]]))
     assert (loss.scale.mean.item(), loss.scale.count.item()) == (3.0, 1.0)
+
+
+def test_with_values_td_errors_are_what_is_observed():
+    given = {
+        "reward": [[3.0, 8.0, 8.0], [1.0, 2.0, 8.0]],
+        "value": [[1.0, 9.0, 9.0], [2.0, 0.0, 9.0]],
+        "next_value": [[9.0, 9.0, 9.0], [4.0, 6.0, 9.0]],
+        "terminated": [[True, False, False], [False, False, False]],
+        "done": [[True, False, False], [False, True, False]],
+    }
+    loss = coin(baseline="value")[0]  # gamma = 1/2
+    loss.observe(slices_of([[0, 0, 0]] * 2, **given))
+    # Of the first 2, and 0 twice after its termination; of the second 1 and 5, and no more.
+    assert loss.scale.count == 5
+    assert loss.scale.mean.item() == pytest.approx(8 / 5)
+    assert loss.scale.variance.item() == pytest.approx((4 + 1 + 25) / 5 - (8 / 5) ** 2)
 
 
 def test_an_old_scale_follows_what_changes():

@@ -25,7 +25,8 @@ from torchrl.trainers import ReplayBufferTrainer, Trainer
 from torchrl_elegant import objectives as ours
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import EnsembleCritic, build_actor, build_critic
-from torchrl_elegant.objectives import HamiltonianTerm, WithHamiltonian
+from torchrl_elegant.objectives import HamiltonianTerm, WithHamiltonian, hamiltonian_term
+from torchrl_elegant.objectives.slice_rewards import slice_rewards
 from torchrl_elegant.objectives.stored_actions import stored_log_prob
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -133,7 +134,7 @@ def test_the_terms_of_the_base_are_as_they_were(kind):
 
 
 @EACH
-@pytest.mark.parametrize("form", ["ratio", "log", "prob", None])
+@pytest.mark.parametrize("form", ["ratio", "log", "prob", "imitate", None])
 def test_the_term_reaches_the_actor_alone(kind, form):
     loss, batch = filled(kind, form=form, weight=1.0)
     called(loss, batch)[NAME].backward()
@@ -181,6 +182,64 @@ def test_with_weight_gradients_are_the_sum(kind):
         parts = [part for part in (wanted[name], more[name]) if part is not None]
         if parts:
             torch.testing.assert_close(grad, sum(parts), atol=1e-5, rtol=1e-5)
+
+
+@EACH
+@pytest.mark.parametrize("bound", [1e-3, 0.5, 1e6, None])
+def test_what_is_added_is_bounded_by_what_is_there(kind, bound):
+    """In norms of the actor's own gradient, at one point; the critics' are left as they are."""
+    loss, batch = filled(kind, weight=2.0, bound=bound)
+    term, actor = loss.term, list(loss.hamiltonian.parameters())
+    drawn = term.store._generator.get_state()
+    loss.zero_grad(set_to_none=True)
+    expected = term.step()
+    expected.backward()
+    more = [param.grad.clone() for param in actor]
+    wanted = gradients(loss, called(loss.base_loss, batch))
+    wanted = {name: grad if grad is None else grad.clone() for name, grad in wanted.items()}
+    own = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in actor]
+    sizes = [torch.cat([grad.flatten() for grad in part]).norm() for part in (own, more)]
+    assert min(sizes) > 0
+    part = 1.0 if bound is None else min(1.0, (bound * sizes[0] / sizes[1]).item())
+    term.store._generator.set_state(drawn)
+    found = term.backward()
+    torch.testing.assert_close(found, expected.detach(), atol=1e-5, rtol=1e-5)
+    for param, base, extra in zip(actor, own, more, strict=True):
+        torch.testing.assert_close(param.grad, base + part * extra, atol=1e-5, rtol=1e-4)
+    added = [param.grad - base for param, base in zip(actor, own, strict=True)]
+    size = torch.cat([grad.flatten() for grad in added]).norm()
+    torch.testing.assert_close(size, part * sizes[1], atol=1e-6, rtol=1e-2)
+    for name, param in loss.named_parameters():
+        if not any(param is each for each in actor):
+            assert (param.grad is None) == (wanted[name] is None), name
+            assert param.grad is None or torch.equal(param.grad, wanted[name]), name
+
+
+@EACH
+def test_a_term_that_is_not_due_leaves_gradients_as_they_are(kind):
+    loss, batch = filled(kind, weight=2.0, bound=0.5, period=2)
+    loss.term.backward()
+    gradients(loss, called(loss.base_loss, batch))
+    before = [param.grad for param in loss.hamiltonian.parameters()]
+    assert loss.term.backward() is None
+    assert all(
+        param.grad is grad
+        for param, grad in zip(loss.hamiltonian.parameters(), before, strict=True)
+    )
+
+
+def test_parameters_that_the_base_has_left_out_have_their_part_of_the_bounded():
+    loss, batch = filled("SAC", weight=2.0, bound=0.1)
+    gradients(loss, called(loss.base_loss, batch))
+    first, *rest = loss.hamiltonian.parameters()
+    first.grad = None
+    own = [param.grad.clone() for param in rest]
+    loss.term.backward()
+    added = [first.grad, *(param.grad - base for param, base in zip(rest, own, strict=True))]
+    assert first.grad.any()
+    size = torch.cat([grad.flatten() for grad in added]).norm()
+    held = torch.cat([grad.flatten() for grad in own]).norm()
+    torch.testing.assert_close(size, 0.1 * held, rtol=1e-3, atol=1e-6)
 
 
 @EACH
@@ -383,14 +442,35 @@ def test_losses_of_single_rows_have_the_term_beside_them():
 def test_what_a_term_is_made_of():
     base = sac_cases.lean_loss()
     term = HamiltonianTerm.for_loss(
-        base, horizon=3, capacity=5, max_age=7, gamma=0.5, slices=2, weight=0.25, sigma=0.3
+        base,
+        horizon=3,
+        capacity=5,
+        max_age=7,
+        best=0.6,
+        gamma=0.5,
+        slices=2,
+        period=4,
+        bound=0.7,
+        weight=0.25,
+        sigma=0.3,
+        form="imitate",
+        baseline="zero",
     )
     store, loss = term.store, term.loss
-    assert (store.horizon, store.capacity, store.max_age, store.gamma) == (3, 5, 7, 0.5)
-    assert (loss.gamma, loss.weight, loss.sigma, term.slices) == (0.5, 0.25, 0.3, 2)
+    found = (store.horizon, store.capacity, store.max_age, store.best, store.gamma)
+    assert found == (3, 5, 7, 0.6, 0.5)
+    assert (term.slices, term.period, term.bound) == (2, 4, 0.7)
+    assert (loss.gamma, loss.weight, loss.sigma) == (0.5, 0.25, 0.3)
+    assert (loss.form, loss.baseline) == ("imitate", "zero")
 
 
-@pytest.mark.parametrize("form", ["ratio", "prob", None])
+def test_what_a_term_is_made_of_where_nothing_is_said():
+    term = HamiltonianTerm.for_loss(sac_cases.lean_loss(), horizon=3, max_age=7)
+    assert (term.store.capacity, term.store.best, term.bound) == (None, 1.0, None)
+    assert (term.loss.form, term.loss.baseline) == (None, "mean")
+
+
+@pytest.mark.parametrize("form", ["ratio", None])
 def test_where_nobody_wrote_how_likely_actions_were_it_is_how_likely_they_are_now(form):
     loss = make("SAC", form=form, capacity=100)
     steps = collected("SAC", loss)
@@ -411,10 +491,47 @@ def test_what_was_written_stays():
     assert (loss.term.store._kept["action_log_prob"] == -7.0).all()
 
 
-def test_log_keeps_none():
-    loss = make("SAC", form="log")
-    loss.extend(collected("SAC", loss))
-    assert "action_log_prob" not in loss.term.store._kept.keys()  # noqa: SIM118 (a TensorDict)
+@pytest.mark.parametrize("form", ["log", "prob", "imitate"])
+@pytest.mark.parametrize("kind", ["SAC", "PPO"])
+def test_what_needs_none_keeps_none(kind, form, monkeypatch):
+    monkeypatch.setattr(hamiltonian_term, "stored_log_prob", None)
+    loss = make(kind, form=form)
+    steps = collected(kind, loss)
+    assert ("action_log_prob" in steps.keys()) == (kind == "PPO")  # noqa: SIM118 (a TensorDict)
+    loss.extend(steps)
+    assert set(loss.term.store.sample(1).keys()) == {"observation", "action", "next", "mask"}
+    assert called(loss, batch_for(kind, loss))[NAME] != 0
+
+
+VALUED = ["A2C", "PPO discrete", "TorchRL PPO", "TorchRL PPO, our networks"]
+
+
+@pytest.mark.parametrize("kind", VALUED)
+def test_values_are_kept_as_an_estimator_wrote_them(kind):
+    loss = make(kind, baseline="value", form="log", gamma=0.9, weight=1.0)
+    rollout = collected(kind, loss)
+    base = loss.base_loss
+    estimate = theirs.value.GAE(gamma=0.9, lmbda=0.0, value_network=base.critic_network)
+    loss.extend(estimate(rollout))
+    # A reward more than the critic expected: what one step's advantage is.
+    kept, rows = loss.term.store._kept, rollout.reshape(-1)
+    keys = loss.hamiltonian.tensor_keys
+    found = slice_rewards(kept, keys=keys, gamma=0.9, baseline="value")
+    for slice_, errors in zip(kept, found, strict=True):
+        for step, error in zip(slice_, errors, strict=True):
+            (at,) = (rows["observation"] == step["observation"]).all(-1).nonzero()[0]
+            torch.testing.assert_close(error, rows["advantage"][at, 0], atol=1e-5, rtol=1e-5)
+    out = called(loss, batch_for(kind, loss))
+    assert out[NAME] != 0
+    out[NAME].backward()
+    critic = base.critic_network_params if "critic_network_params" in base._modules else None
+    assert critic is None or all(param.grad is None for param in critic.parameters())
+
+
+def test_values_that_nobody_wrote_are_named():
+    loss = make("PPO", baseline="value")
+    with pytest.raises(KeyError, match="state_value"):
+        loss.extend(collected("PPO", loss))
 
 
 def test_each_stream_has_slices_of_its_own():
@@ -482,6 +599,18 @@ def renamed_td3():
     return ours.TD3Loss(actor, critic)
 
 
+def test_the_key_of_values_is_that_of_the_base():
+    base = ours.ClipPPOLoss(*lean_nets())
+    base.set_keys(value="worth")
+    term = HamiltonianTerm.for_loss(base, horizon=4, max_age=1000, baseline="value", form="log")
+    assert term.loss.store_keys[-2:] == ["worth", ("next", "worth")]
+    rollout = make_rollout(base.actor_network, 2, 24)
+    for holder in (rollout, rollout["next"]):
+        holder["worth"] = torch.randn(2, 24, 1)
+    term.extend(rollout)
+    assert term.step() != 0
+
+
 def test_keys_are_those_of_the_base():
     base = renamed_td3()
     keys = {
@@ -546,7 +675,12 @@ def test_a_term_of_another_actor_is_refused():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("slices", 0), ("period", 0), ("horizon", 0), ("capacity", 0), ("reduction", "none")],
+    [
+        *(("slices", 0), ("period", 0), ("horizon", 0), ("capacity", 0), ("reduction", "none")),
+        *(("bound", value) for value in (0.0, -1.0, float("nan"))),
+        *(("best", value) for value in (0.0, -0.5, 1.5, float("nan"))),
+        ("baseline", "none"),
+    ],
 )
 def test_refusals(name, value):
     with pytest.raises(ValueError, match=f"`{name}` must .*, got `{value}`"):

@@ -46,6 +46,8 @@ def slices_of(actor, count: int = 6, horizon: int = 5) -> TensorDict:
         actor(slices)
     slices.set("next", TensorDict(after, shape)).set("mask", mask)
     drift = slices.get("action_log_prob", torch.zeros(shape)) + 0.3 * torch.randn(shape)
+    for key in ("state_value", ("next", "state_value")):
+        slices.set(key, torch.randn(*shape, 1))
     return slices.set("action_log_prob", drift)
 
 
@@ -63,11 +65,12 @@ def term_of(loss: HamiltonianLoss, slices: TensorDict, times: int = 1) -> torch.
     return term.detach()
 
 
-@pytest.mark.parametrize("form", ["ratio", "log", "prob", None])
+@pytest.mark.parametrize("form", ["ratio", "log", "prob", "imitate", None])
+@pytest.mark.parametrize("baseline", ["mean", "value", "zero"])
 @pytest.mark.parametrize("kind", ACTORS)
-def test_it_is_that_of_autograd(kind, form, monkeypatch):
+def test_it_is_that_of_autograd(kind, form, baseline, monkeypatch):
     actor = ACTORS[kind]()
-    loss = HamiltonianLoss(actor, form=form, gamma=0.9, weight=0.3)
+    loss = HamiltonianLoss(actor, form=form, gamma=0.9, weight=0.3, baseline=baseline)
     slices = slices_of(actor)
     loss.observe(slices)
     expected, wanted = term_of(loss, slices), gradients(loss)
@@ -94,9 +97,27 @@ def test_it_is_added_to_what_is_there(kind):
     torch.testing.assert_close(gradients(loss), wanted)
 
 
-def test_nothing_real_gives_nothing():
+@pytest.mark.parametrize("form", ["ratio", "log", "prob", "imitate"])
+def test_steps_that_are_not_there_have_no_part(form):
+    """Whatever was done in them, and however good it is to be dead."""
     actor = ACTORS["gaussian"]()
-    loss, slices = HamiltonianLoss(actor), slices_of(actor)
+    loss, slices = HamiltonianLoss(actor, form=form), slices_of(actor)
+    loss.scale.mean.fill_(-3.0)
+    backward_hamiltonian(loss, slices)
+    wanted = gradients(loss)
+    done = slices["next", "done"].squeeze(-1)
+    gone = ~slices["mask"] | (done.cumsum(1) - done.long() > 0)
+    assert gone.sum() == 3 * 2 + 2
+    for key in ("observation", "action"):
+        slices[key][gone] = torch.randn_like(slices[key][gone])
+    backward_hamiltonian(loss, slices)
+    torch.testing.assert_close(gradients(loss), wanted, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("form", ["ratio", "imitate"])
+def test_nothing_real_gives_nothing(form):
+    actor = ACTORS["gaussian"]()
+    loss, slices = HamiltonianLoss(actor, form=form), slices_of(actor)
     slices["mask"] = torch.zeros(6, 5, dtype=torch.bool)
     assert backward_hamiltonian(loss, slices).item() == 0.0
     assert all(grad.abs().max() == 0.0 for grad in gradients(loss))
@@ -120,6 +141,22 @@ def test_what_it_does_not_know_takes_autograd(odd, monkeypatch):
     torch.testing.assert_close(backward_hamiltonian(loss, slices), expected)
     assert all(found is None for found in written)
     torch.testing.assert_close(gradients(loss), wanted)
+
+
+def test_values_that_are_not_there_are_named():
+    actor = ACTORS["gaussian"]()
+    loss, slices = HamiltonianLoss(actor, baseline="value"), slices_of(actor)
+    with pytest.raises(KeyError, match="must hold `state_value`, in `next` too"):
+        backward_hamiltonian(loss, slices.exclude("state_value"))
+    assert all(grad is None for grad in gradients(loss))
+
+
+def test_to_imitate_needs_nobodys_log_probability():
+    actor = ACTORS["gaussian"]()
+    loss, slices = HamiltonianLoss(actor, form="imitate"), slices_of(actor)
+    wanted = backward_hamiltonian(loss, slices)
+    found = backward_hamiltonian(loss, slices.exclude("action_log_prob"))
+    assert found == wanted != 0.0
 
 
 def test_a_ratio_needs_what_the_behaviour_found():

@@ -25,6 +25,7 @@ from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.data import BestSlices
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.objectives import hamiltonian_term
+from torchrl_elegant.objectives.slice_rewards import slice_rewards
 from torchrl_elegant.objectives.stored_actions import stored_log_prob
 from torchrl_elegant.trainers.command import train_command
 from torchrl_elegant.trainers.learner import Learner
@@ -165,11 +166,15 @@ def test_a_run_without_it_has_no_column_for_it(go):
     assert "loss_hamiltonian" not in go(config("sac", None)).history[-1]
 
 
-@pytest.mark.parametrize("form", ["ratio", "log", "prob"])
-@pytest.mark.parametrize("name", ["ppo", "td3"])
-def test_every_form_runs(go, name, form):
-    term = replace(TERM, form=form, baseline="none", gamma=0.5)
+@pytest.mark.parametrize("form", ["ratio", "log", "prob", "imitate"])
+@pytest.mark.parametrize(("name", "baseline"), [("ppo", "value"), ("ppo", "mean"), ("td3", "zero")])
+def test_every_form_runs(go, runs, name, form, baseline):
+    term = replace(TERM, form=form, baseline=baseline, gamma=0.5, bound=None)
     assert math.isfinite(go(config(name, term)).history[-1]["loss_hamiltonian"])
+    ((learner, _),) = runs
+    kept = set(learner.hterm.store.sample(1).keys(True, True))
+    assert ("action_log_prob" in kept) == (form == "ratio")
+    assert ({"state_value", ("next", "state_value")} <= kept) == (baseline == "value")
 
 
 @pytest.mark.parametrize(
@@ -250,9 +255,9 @@ def test_without_slices_there_is_no_term():
     assert not any(term for _, term in joined(learner, rows, 4))
 
 
-def test_the_gradient_is_that_of_loss_and_term_together(monkeypatch):
-    """By autograd of their sum, at one point; and with twice the weight there is twice as much."""
-    learner, rows = taught(config("ppo", replace(TERM, weight=0.5)))
+def apart(learner: Learner, rows, monkeypatch) -> list[tuple[torch.Tensor, ...]]:
+    """Of each parameter, its gradient by loss and term, by the loss alone, and by autograd of the
+    term alone, all at one point."""
     seen: list[list[torch.Tensor]] = []
     monkeypatch.setattr(
         learner.optimizer,
@@ -260,18 +265,51 @@ def test_the_gradient_is_that_of_loss_and_term_together(monkeypatch):
         lambda: seen.append([param.grad.clone() for param in learner._params]),
     )
     generator = learner.hterm.store._generator.get_state()
-    learner.update(rows[:16])
+    assert "loss_hamiltonian" in learner.update(rows[:16])
     term, learner.hterm = learner.hterm, None
     learner.update(rows[:16])
     term.store._generator.set_state(generator)
     term._calls = 0
     term.step().backward()
-    for both, base, param in zip(*seen, learner._params, strict=True):
-        own = torch.zeros_like(base) if param.grad is None else param.grad
-        torch.testing.assert_close(both, base + own, rtol=1e-4, atol=1e-6)
-    assert any(
-        param.grad is not None and param.grad.abs().max() > 1e-3 for param in learner._params
-    )
+    own = [torch.zeros_like(p) if p.grad is None else p.grad for p in learner._params]
+    actor = {id(param) for param in term.loss.parameters()}
+    whole = list(zip(*seen, own, strict=True))
+    return [each for each, p in zip(whole, learner._params, strict=True) if id(p) in actor] + [
+        each for each, p in zip(whole, learner._params, strict=True) if id(p) not in actor
+    ]
+
+
+def size_of(grads) -> float:
+    return torch.cat([grad.flatten() for grad in grads]).norm().item()
+
+
+@pytest.mark.parametrize("bound", [None, 1e-2, 0.3, 1e6])
+@pytest.mark.parametrize("name", ["ppo", "ddpg"])
+def test_the_gradient_is_that_of_loss_and_term_together(monkeypatch, name, bound):
+    """By autograd of both, at one point, the term's brought down to its bound."""
+    learner, rows = taught(config(name, replace(TERM, weight=0.5, bound=bound)))
+    count = len(list(learner.hterm.loss.parameters()))
+    every = apart(learner, rows, monkeypatch)
+    _, base, own = zip(*every[:count], strict=True)
+    assert min(size_of(base), size_of(own)) > 1e-3
+    part = 1.0 if bound is None else min(1.0, bound * size_of(base) / size_of(own))
+    assert (part < 1.0) == (bound in (1e-2, 0.3))
+    for both, base_grad, term_grad in every[:count]:
+        torch.testing.assert_close(both, base_grad + part * term_grad, rtol=1e-4, atol=1e-6)
+    added = size_of(both - base_grad for both, base_grad, _ in every[:count])
+    assert added == pytest.approx(part * size_of(own), rel=1e-2)
+    # On-policy the rest is as it was; a critic's target has moved on from the one to the other.
+    if name == "ppo":
+        assert all(torch.equal(both, base_grad) for both, base_grad, _ in every[count:])
+    assert not any(term_grad.any() for *_, term_grad in every[count:])
+
+
+@pytest.mark.parametrize("bound", [None, 1e-2, 1.0])
+def test_without_weight_not_a_bit_of_the_gradient_changes(monkeypatch, bound):
+    learner, rows = taught(config("ppo", replace(TERM, weight=0.0, bound=bound)))
+    for both, base, own in apart(learner, rows, monkeypatch):
+        assert torch.equal(both, base)
+        assert not own.any()
 
 
 # ---- what the store sees ------------------------------------------------------------------------
@@ -333,7 +371,7 @@ def test_the_store_sees_every_row_once(go, runs, shown, name, run, frames):
 def test_actions_of_the_warm_up_are_weighed_by_what_the_actor_finds(go, runs, name):
     """A collector that draws by chance leaves 0, a certainty, where a policy writes its own."""
     env = "CartPole-v1" if name == "discrete_sac" else "Pendulum-v1"
-    go(config(name, warmup=118), env)
+    go(config(name, replace(TERM, form="ratio"), warmup=118), env)
     ((learner, _),) = runs
     kept = learner.hterm.store.sample(16)
     found = stored_log_prob(learner.hterm.loss, kept, sigma=0.1)
@@ -379,9 +417,56 @@ def test_a_rollouts_slices_are_shown_as_the_policy_sees_them(monkeypatch):
     assert torch.equal(ours, policys.log_prob(raw["action"]))
 
 
+@pytest.mark.parametrize(
+    "options", [{}, DATA, {**DATA, "advantage": "vtrace"}, {"clip_value": 0.2, "reward_scale": 3.0}]
+)
+def test_slices_of_a_rollout_hold_what_was_seen_and_what_it_was_worth(monkeypatch, options):
+    """Observations as they came, rewards as losses see them, and the values of both states."""
+    env = make_env("Pendulum-v1", 4, seed=0)
+    term = replace(TERM, capacity=None, form="ratio")
+    learner = RolloutLearner(config("ppo", term, **options).assemble(env))
+    found, estimate = [], learner.loss.estimate
+    monkeypatch.setattr(learner.loss, "estimate", lambda r: found.append(estimate(r)) or found[-1])
+    rollouts, raw = rollouts_of(learner, env, 80), []
+    for _ in range(3):
+        rollout = next(rollouts)
+        raw.append(rollout.clone())
+        learner.rows(rollout)
+        assert torch.equal(rollout["observation"], raw[-1]["observation"])
+        assert torch.equal(rollout["next", "reward"], raw[-1]["next", "reward"])
+    raw, found = (torch.cat([part.reshape(-1) for part in parts]) for parts in (raw, found))
+    kept = learner.hterm.store._kept
+    assert kept.numel() == 240
+    same = (kept["observation"].reshape(-1, 1, 3) == raw["observation"]).all(-1)
+    assert (same.sum(1) == 1).all()
+    rows, steps = found[same.long().argmax(1)], kept.reshape(-1)
+    for key in ("action", "action_log_prob", "state_value"):
+        assert torch.equal(steps[key], rows[key]), key
+    for key in ("reward", "state_value", "terminated", "done"):
+        assert torch.equal(steps["next", key], rows["next", key]), key
+    # What the critic finds of states as it is shown them, before anything was learnt.
+    for holder in (rows, rows["next"]):
+        value = learner.loss.critic_network.values([holder["observation"]])
+        torch.testing.assert_close(holder["state_value"], value.detach())
+    # Of what was prepared, observations stay behind and rewards do not.
+    if "normalize_observation" in options:
+        assert not torch.allclose(rows["observation"], steps["observation"], atol=0.1)
+    if options:
+        scaled = rows["next", "reward"] / raw["next", "reward"][same.long().argmax(1)]
+        assert (scaled - 1.0).abs().min() > 0.01
+    errors = slice_rewards(kept, keys=learner.hterm.loss.tensor_keys, gamma=0.99, baseline="value")
+    value, after = rows["state_value"], rows["next"]
+    expected = after["reward"] + 0.99 * after["state_value"] * ~after["terminated"] - value
+    torch.testing.assert_close(errors.flatten(), expected.squeeze(-1))
+    # And that is what the term's scale is of.
+    torch.testing.assert_close(learner.hterm.loss.scale.mean, errors.mean(), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(learner.hterm.loss.scale.spread, errors.std(correction=0))
+
+
 def test_log_probabilities_are_those_of_the_policy_that_acted(monkeypatch):
     """Whose scales move as soon as the same batch is counted."""
-    learner, rows = taught(config("sac", normalize_observation=True))
+    term = replace(TERM, form="ratio")
+    learner, rows = taught(config("sac", term, normalize_observation=True))
     batch, store = rows.reshape(4, -1), learner.hterm.store
     batch["observation"] = batch["observation"] * 2.0
     stored, extend = [], store.extend
@@ -513,16 +598,42 @@ def test_slices_of_another_length_are_left_and_told(go, runs, caplog, name):
 
 
 def test_slices_without_what_another_form_reads_are_left_and_told(go, runs, caplog):
-    first = go(config("sac", replace(TERM, form="log")))
-    changed(first.folder, TERM)
+    first = go(config("sac"))
+    changed(first.folder, replace(TERM, form="ratio"))
     assert runs[1][1]["hterm"]["store"]["kept"] == {}
     (line,) = [text for text in caplog.messages if "H-term" in text]
     assert "got `action_log_prob`" in line
-    changed(first.folder, replace(TERM, form="log"), frames=240)
+    changed(first.folder, TERM, frames=240)
     assert set(runs[2][1]["hterm"]["store"]["kept"]) < set(
         runs[1][0].state_dict()["hterm"]["store"]["kept"]
     )
     assert runs[2][0].hterm.store.frames == 120
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "lacks"),
+    [
+        ("sac", {"form": "log"}, {}, None),
+        ("sac", {"form": "ratio"}, {}, None),
+        ("sac", {}, {"form": "ratio"}, "action_log_prob"),
+        ("ppo", {"form": "ratio"}, {"form": "log", "baseline": "mean"}, None),
+        ("ppo", {"baseline": "mean"}, {}, "state_value"),
+        ("ppo", {"form": "log"}, {"form": "ratio"}, "action_log_prob"),
+        ("ppo", {"bound": None, "best": 0.5, "capacity": None}, {}, None),
+    ],
+)
+def test_slices_go_on_where_they_have_what_is_read(caplog, name, before, after, lacks):
+    learner, rows = taught(config(name, replace(TERM, **before)))
+    other, _ = taught(config(name, replace(TERM, **after)), steps=8)
+    other.load_state_dict(learner.state_dict())
+    told = [text for text in caplog.messages if "H-term" in text]
+    if lacks is None:
+        assert not told
+        kept = learner.hterm.store._kept["action"][:16]
+        assert torch.equal(other.hterm.store._kept["action"], kept)
+        assert "loss_hamiltonian" in other.update(rows[:16])
+    else:
+        assert f"got `{lacks}`" in told[0]
 
 
 def test_the_terms_own_state_is_what_a_learner_stores():

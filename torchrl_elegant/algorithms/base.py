@@ -25,6 +25,7 @@ from torchrl_elegant.data import ReturnScale
 from torchrl_elegant.modules import ACTIVATIONS, NormalisedActor, ObservationNorm, normalisable
 from torchrl_elegant.objectives import HamiltonianTerm
 from torchrl_elegant.objectives.return_fit import ReturnFit
+from torchrl_elegant.objectives.slice_rewards import Baseline
 
 
 @dataclass(kw_only=True)
@@ -58,6 +59,8 @@ class AlgorithmConfig(ABC):
     actions: ClassVar[tuple[str, ...]] = ("continuous", "discrete")
     #: Whether there is an actor beside the values.
     has_actor: ClassVar[bool] = True
+    #: What the H-term compares rewards with where its options say none.
+    hterm_baseline: ClassVar[Baseline] = "mean"
     # Every family has these, each with defaults of its own.
     gamma: float
     num_cells: tuple[int, ...]
@@ -104,7 +107,10 @@ class AlgorithmConfig(ABC):
             self._prepare(parts, env)
         if self.hterm is not None:
             prepare = parts.prepare and parts.prepare.states
-            parts.hterm = self.hterm.build(parts.loss, gamma=self.gamma, prepare=prepare)
+            baseline = self.hterm_baseline
+            parts.hterm = self.hterm.build(
+                parts.loss, gamma=self.gamma, baseline=baseline, prepare=prepare
+            )
         return parts
 
     def _prepare(self, parts: Parts, env: EnvBase) -> None:

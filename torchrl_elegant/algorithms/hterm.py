@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from tensordict import TensorDictBase
 from torchrl.objectives import LossModule
 
 from torchrl_elegant.algorithms.checks import check, check_choices, option
+from torchrl_elegant.functional import Form
 from torchrl_elegant.objectives import HamiltonianTerm
+from torchrl_elegant.objectives.slice_rewards import Baseline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,24 +26,37 @@ class HTermConfig:
 
     horizon: int = option(16, "steps of a slice, K")
     weight: float = option(0.125, "weight of the term beside the loss")
-    form: Literal["ratio", "log", "prob"] = option(
-        "ratio", "how slices weigh: clipped ratio of policies, log-probability, probability"
+    form: Form = option(
+        "imitate",
+        "how slices weigh: by the clipped ratio of policies, by log-probability, by probability, "
+        "or by log-probability of what went well alone",
     )
     clip_epsilon: float = option(0.2, "how far the ratio of policies over a slice is followed")
     gamma: float | None = option(None, "discount factor in a slice; none: the algorithm's")
-    baseline: Literal["mean", "none"] = option(
-        "mean", "what rewards are compared with: their running mean, or nothing"
+    baseline: Baseline | None = option(
+        None,
+        "what rewards are compared with: their running mean, what a state value expected, a zero; "
+        "none: value on-policy, mean with a replay buffer",
     )
     slices: int = option(16, "slices of each term, L")
     period: int = option(8, "updates of the actor per term")
-    capacity: int = option(256, "best slices that are kept")
-    max_age: int = option(8_192, "frames after which a slice is dropped")
+    bound: float | None = option(
+        1.0, "largest norm of the term's gradient, in norms of the actor's own; none: any"
+    )
+    max_age: int = option(2_048, "frames after which a slice is dropped")
+    best: float = option(0.25, "part of the slices that terms are drawn from, the best of them")
+    capacity: int | None = option(None, "slices kept at most, the best; none: all that are young")
     sigma: float = option(0.1, "spread that a deterministic actor is given, of half its range")
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name in ("horizon", "slices", "period", "capacity", "max_age"):
+        for name in ("horizon", "slices", "period", "max_age"):
             check(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
+        most, best, bound = self.capacity, self.best, self.bound
+        check(most is None or most >= 1, "capacity", "be at least 1, or none", most)
+        check(0.0 < best <= 1.0, "best", "lie in (0, 1]", best)
+        sound = bound is None or 0.0 < bound < math.inf
+        check(sound, "bound", "be positive and finite, or none", bound)
         weight, gamma = self.weight, self.gamma
         check(0.0 <= weight < math.inf, "weight", "be 0 or more and finite", weight)
         clip = self.clip_epsilon
@@ -53,34 +67,38 @@ class HTermConfig:
     def share(self, ranks: int) -> HTermConfig:
         """The part of one of several ranks, each of which has a store of its own.
 
-        >>> HTermConfig(slices=16, capacity=255, max_age=100).share(2)  # doctest: +ELLIPSIS
-        HTermConfig(...slices=8, period=8, capacity=128, max_age=50, ...)
+        >>> HTermConfig(slices=16, capacity=255, max_age=101).share(2)  # doctest: +ELLIPSIS
+        HTermConfig(...slices=8, ...max_age=51, best=0.25, capacity=128, ...)
         """
-        names = ("slices", "capacity", "max_age")
-        return replace(self, **{name: -(-getattr(self, name) // ranks) for name in names})
+        whole = {name: getattr(self, name) for name in ("slices", "capacity", "max_age")}
+        return replace(self, **{name: n and -(-n // ranks) for name, n in whole.items()})
 
     def build(
         self,
         loss: LossModule,
         *,
         gamma: float,
+        baseline: Baseline,
         prepare: Callable[[TensorDictBase], TensorDictBase] | None,
     ) -> HamiltonianTerm:
-        """The term over the actor of ``loss``; ``gamma`` is the algorithm's."""
+        """The term over the actor of ``loss``; ``gamma`` and ``baseline`` are what the algorithm
+        takes where nothing is said."""
         return HamiltonianTerm.for_loss(
             loss,
             horizon=self.horizon,
-            capacity=self.capacity,
             max_age=self.max_age,
+            capacity=self.capacity,
+            best=self.best,
             gamma=gamma if self.gamma is None else self.gamma,
             # Differs from run to run, and leaves PyTorch's own numbers as they are.
             seed=torch.initial_seed(),
             slices=self.slices,
             period=self.period,
+            bound=self.bound,
             prepare=prepare,
             weight=self.weight,
             form=self.form,
             clip_epsilon=self.clip_epsilon,
-            baseline=self.baseline,
+            baseline=self.baseline or baseline,
             sigma=self.sigma,
         )

@@ -80,6 +80,9 @@ class OffPolicyConfig(AlgorithmConfig):
         else:
             check(0.0 <= alpha < math.inf, "priority_alpha", "be 0 or more, or none", alpha)
         check(0.0 <= beta <= 1.0, "priority_beta", "lie in [0, 1]", beta)
+        known = self.hterm is None or self.hterm.baseline != "value"
+        way_out = "there is no critic of states alone"
+        check(known, "hterm.baseline", "be mean, zero or none off-policy", "value", way_out)
 
     def frames_per_batch(self, *, total_frames: int, num_envs: int) -> int:
         """The most steps up to the usual batch after which ``total_frames`` is met exactly.

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torchrl.envs import EnvBase
@@ -17,6 +17,7 @@ from torchrl_elegant.algorithms.optimiser import LeanAdam
 from torchrl_elegant.algorithms.ramp import Ramp, ramp_lr, ramp_to
 from torchrl_elegant.modules import StateValue, StochasticActor, build_stochastic_actor, build_value
 from torchrl_elegant.objectives.on_policy import OnPolicyLoss
+from torchrl_elegant.objectives.slice_rewards import Baseline
 
 # Frames of one rollout over all environments, as in Schulman et al. 2017, table 3.
 _FRAMES = 2048
@@ -29,6 +30,9 @@ class OnPolicyConfig(AlgorithmConfig):
     Continuous, discrete and multi-discrete actions; the actor is Gaussian or categorical
     accordingly. Subclasses say what their loss is.
     """
+
+    # A critic of states has seen its rollouts.
+    hterm_baseline: ClassVar[Baseline] = "value"
 
     gamma: float = option(0.99, "discount factor")
     lmbda: float = option(0.95, "decay of the advantages' sum: 0 for one step, 1 for whole returns")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 from torch import Tensor
 
 from torchrl_elegant.data.slices import MASK, SliceCutter
-from torchrl_elegant.functional import steps_of
+from torchrl_elegant.functional import Steps, steps_of
 
 # Beside what the user keeps, whatever that is called.
 _SCORE, _BORN = "_score", "_born"
@@ -24,14 +25,15 @@ class BestSlices:
     .. math:: \sum_k \gamma^{k-1} m_k r_k \Big/ \sum_k \gamma^{k-1} m_k
 
     where the steps after a termination count with a reward of 0 and those after a truncation not at
-    all: whole slices are ranked by their K-step return, those that a time limit cut short by what
-    they brought a step. The best ``capacity`` that are less than ``max_age`` frames old are kept;
-    of equals the newest.
+    all: whole slices are ranked by their K-step return. Those that a time limit cut short come
+    after all of them, by what they brought a step: an average of few steps wins too easily. Kept
+    are those that are less than ``max_age`` frames old; of equals the newest stands in front.
 
     Args:
         horizon: K.
-        capacity: slices kept at most.
         max_age: a slice is dropped once so many frames have come after the batch that ended it.
+        capacity: slices kept at most, the best; None for all that are young enough.
+        best: the part of what is kept that is drawn from, the best of it.
         gamma: discount factor.
         keys: entries of a step that are kept beside its reward and flags; for a policy's what it
             reads, its action and its log-probability.
@@ -42,7 +44,7 @@ class BestSlices:
     >>> done = torch.tensor([[False], [True], [False], [True]])
     >>> reward = torch.tensor([[1.0], [1.0], [2.0], [2.0]])
     >>> after = {"reward": reward, "done": done, "terminated": torch.zeros_like(done)}
-    >>> store = BestSlices(horizon=2, capacity=1, max_age=100, keys=["x"])
+    >>> store = BestSlices(horizon=2, best=0.5, max_age=100, keys=["x"])
     >>> _ = store.extend(TensorDict({"x": torch.arange(4), "next": after}, [4]))
     >>> store.sample(1)["x"].tolist()
     [[2, 3]]
@@ -52,9 +54,10 @@ class BestSlices:
         self,
         *,
         horizon: int,
-        capacity: int,
         max_age: int,
         keys: Sequence[NestedKey],
+        capacity: int | None = None,
+        best: float = 1.0,
         gamma: float = 0.99,
         reward_key: NestedKey = "reward",
         done_key: NestedKey = "done",
@@ -63,18 +66,21 @@ class BestSlices:
         seed: int = 0,
     ) -> None:
         for name, value in (("horizon", horizon), ("capacity", capacity), ("max_age", max_age)):
-            if value < 1:
+            if value is not None and value < 1:
                 raise ValueError(f"`{name}` must be at least 1, got `{value}`")
+        if not 0.0 < best <= 1.0:
+            raise ValueError(f"`best` must lie in (0, 1], got `{best}`")
         if not 0.0 <= gamma <= 1.0:
             raise ValueError(f"`gamma` must lie in [0, 1], got `{gamma}`")
-        self.horizon, self.capacity, self.max_age, self.gamma = horizon, capacity, max_age, gamma
+        self.horizon, self.max_age, self.gamma = horizon, max_age, gamma
+        self.capacity, self.best = capacity, best
         self.frames = 0
         self._after = [unravel_key(("next", key)) for key in (reward_key, done_key, terminated_key)]
         self._keys, self._done_key = [*keys, *self._after], done_key
         self._make_cutter()  # refuses what no stream could be cut by
         self._device, self._generator = device, torch.Generator().manual_seed(seed)
         self._cutters: dict[int, SliceCutter] = {}
-        self._kept: TensorDict | None = None  # [up to capacity, K], the best in front
+        self._kept: TensorDict | None = None  # [slices, K], the best in front
 
     def __len__(self) -> int:
         return 0 if self._kept is None else len(self._kept)
@@ -91,10 +97,12 @@ class BestSlices:
         return new
 
     def sample(self, count: int) -> TensorDict:
-        """``count`` slices ``[count, K]``, drawn evenly with replacement."""
+        """``count`` slices ``[count, K]``, drawn evenly from the best with replacement."""
         if self._kept is None or not len(self._kept):
             raise RuntimeError("the store must hold a slice to draw from, got none yet")
-        drawn = torch.randint(len(self._kept), (count,), generator=self._generator)
+        drawn = torch.randint(
+            math.ceil(self.best * len(self._kept)), (count,), generator=self._generator
+        )
         return self._kept[drawn.to(self._kept.device)].exclude(_SCORE, _BORN)
 
     def reseed(self, seed: int) -> None:
@@ -132,22 +140,28 @@ class BestSlices:
 
     def _scores(self, slices: TensorDict) -> Tensor:
         """The same for each step of a slice, ``[N, K]``."""
-        reward, done, ended = (slices.get(key).squeeze(-1) for key in self._after)
-        real, rewarded = steps_of(done, ended, slices[MASK])
+        reward = slices.get(self._after[0]).squeeze(-1)
+        real, rewarded = self._steps(slices)
         steps = torch.arange(self.horizon, device=reward.device, dtype=reward.dtype)
         weight = rewarded * self.gamma**steps
         score = (weight * reward * real).sum(1) / weight.sum(1)
         return score.unsqueeze(1).expand(slices.shape)
 
+    def _steps(self, slices: TensorDict) -> Steps:
+        done, terminated = (slices.get(key).squeeze(-1) for key in self._after[1:])
+        return steps_of(done, terminated, slices[MASK])
+
     def _keep(self, new: TensorDict) -> None:
-        """The best of the old and the new that are young enough, in the order of their scores."""
+        """The best of the old and the new that are young enough, in their order."""
         # The newest in front, and of equals it stays there.
         every = new[torch.arange(len(new) - 1, -1, -1, device=new.device)]
         if self._kept is not None:
             every = torch.cat([every, self._kept])
         young = every[_BORN][:, 0] > self.frames - self.max_age
-        score = every[_SCORE][:, 0].masked_fill(~young, -torch.inf)
-        order = score.argsort(descending=True, stable=True)
-        best = order[: min(self.capacity, int(young.sum()))]
-        if len(new) or len(best) < len(every):
-            self._kept = every[best]
+        if not len(new) and bool(young.all()):
+            return
+        every = every[young]
+        order = every[_SCORE][:, 0].argsort(descending=True, stable=True)
+        cut_short = ~self._steps(every).rewarded.all(1)
+        order = order[cut_short[order].argsort(stable=True)]
+        self._kept = every[order[: self.capacity]]

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from torchrl_elegant.functional.surrogate import clipped_surrogate_slope
 
-Form = Literal["ratio", "log", "prob"]
+Form = Literal["ratio", "log", "prob", "imitate"]
 # Products over K steps run away: beyond this they are not followed. About ElegantRL's bound.
 _LOG_MOST = math.log(10.0)
 
@@ -64,7 +64,9 @@ def hamiltonian(
     - ``ratio``: phi = exp(c_k), the smaller of ``gain phi`` and ``gain clip(phi)`` as in PPO;
     - ``log``: phi = sum_{j<=k} log pi_j, whose gradient is that of ``ratio`` where pi = mu;
     - ``prob``: phi = prod_{j<=k} pi_j, the sampled form of the sum over all actions. It weighs each
-      slice by its probability although slices already come as often as that.
+      slice by its probability although slices already come as often as that;
+    - ``imitate``: ``H = -sum_j (sum_{k>=j} gain_k)^+ log pi_j``, what went well from there on is
+      made likelier and nothing less likely, whoever did it (self-imitation, Oh et al. 2018, eq. 2).
 
     Both products are held at 10 and have no gradient beyond. Steps that do not exist have
     ``log_prob = behaviour = 0``. One autograd node; gain and behaviour are constants to it, and it
@@ -83,7 +85,7 @@ def hamiltonian_slope(
 ) -> tuple[Tensor, Tensor]:
     """H and its derivative by ``log_prob``, ``[L, K]``.
 
-    ``dH / d log pi_j = sum_{k>=j} dH / d c_k``
+    ``dH / d log pi_j = sum_{k>=j} dH / d c_k``, of ``imitate`` its negative part
 
     >>> import torch
     >>> half = torch.full((1, 2), 0.5).log()
@@ -91,6 +93,9 @@ def hamiltonian_slope(
     [[-5.0, -4.0]]
     """
     summed = (log_prob if behaviour is None else log_prob - behaviour).cumsum(1)  # c_k
+    if form == "imitate":
+        good = _from_here_on(gain).clamp(min=0.0)
+        return -(good * log_prob).sum(1), -good
     if form == "log":
         value, slope = gain * summed, gain
     else:
@@ -101,8 +106,12 @@ def hamiltonian_slope(
             value = gain * held.exp()
             slope = value
         slope = slope.masked_fill(summed > _LOG_MOST, 0.0)
-    later = slope.sum(1, keepdim=True) - slope.cumsum(1) + slope
-    return -value.sum(1), -later
+    return -value.sum(1), -_from_here_on(slope)
+
+
+def _from_here_on(values: Tensor) -> Tensor:
+    """``sum_{k>=j} x_k``, ``[L, K]``."""
+    return values.sum(1, keepdim=True) - values.cumsum(1) + values
 
 
 class _Hamiltonian(torch.autograd.Function):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from tensordict import TensorDict, TensorDictBase, TensorDictParams
@@ -14,6 +14,7 @@ from torchrl.objectives import LossModule
 from torchrl_elegant.functional import Form, Steps, hamiltonian, steps_of
 from torchrl_elegant.objectives.keys import HamiltonianKeys
 from torchrl_elegant.objectives.running_scale import RunningScale
+from torchrl_elegant.objectives.slice_rewards import Baseline, as_slices, slice_rewards
 from torchrl_elegant.objectives.stored_actions import (
     bind_actor,
     joint,
@@ -24,7 +25,8 @@ from torchrl_elegant.objectives.stored_actions import (
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_FORMS, _REDUCTIONS = ("ratio", "log", "prob"), ("mean", "sum", "none")
+_FORMS, _BASELINES = get_args(Form), get_args(Baseline)
+_REDUCTIONS = ("mean", "sum", "none")
 
 
 class HamiltonianLoss(LossModule):
@@ -43,7 +45,7 @@ class HamiltonianLoss(LossModule):
     have the reward 0, so that b cancels; those after a truncation do not count.
 
     ``b`` and ``sigma_r`` are mean and spread of the rewards that ``observe`` was shown, 0 and 1
-    before. ElegantRL's own forms, and what is wrong with them, are told in ``docs/hterm.md``.
+    before.
 
     Args:
         actor_network: the policy that a base loss trains as well; stochastic, or deterministic.
@@ -51,10 +53,12 @@ class HamiltonianLoss(LossModule):
     Keyword Args:
         weight: w.
         gamma: discount factor within a slice.
-        form: ``"ratio"``, ``"log"``, ``"prob"``, or None for ``"ratio"`` where slices hold the
+        form: one of ``functional.hamiltonian``'s, or None for ``"ratio"`` where slices hold the
             log-probability of whoever acted and ``"log"`` where not.
         clip_epsilon: how far ``ratio`` follows.
-        baseline: ``"mean"`` for b as above, ``"none"`` for 0.
+        baseline: ``"mean"`` for b as above, ``"zero"`` for 0; ``"value"`` for b as above of what
+            steps brought beyond what a critic expected, :math:`r + \gamma V(s') - V(s)` of the
+            values that slices hold, which stand for r in all of this then.
         window: rewards over which mean and spread are taken, as an average that forgets.
         sigma: spread about a deterministic actor's action; see ``stored_log_prob``.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, over slices.
@@ -86,7 +90,7 @@ class HamiltonianLoss(LossModule):
         gamma: float = 0.99,
         form: Form | None = None,
         clip_epsilon: float = 0.2,
-        baseline: Literal["mean", "none"] = "mean",
+        baseline: Baseline = "mean",
         window: int = 10_000,
         sigma: float = 0.1,
         reduction: str | None = None,
@@ -98,7 +102,7 @@ class HamiltonianLoss(LossModule):
             (0.0 <= gamma <= 1.0, "gamma", "lie in [0, 1]", gamma),
             (form in (None, *_FORMS), "form", f"be one of {', '.join(_FORMS)} or None", form),
             (0.0 < clip_epsilon < 1.0, "clip_epsilon", "lie in (0, 1)", clip_epsilon),
-            (baseline in ("mean", "none"), "baseline", "be 'mean' or 'none'", baseline),
+            (baseline in _BASELINES, "baseline", f"be one of {', '.join(_BASELINES)}", baseline),
             (sigma > 0.0, "sigma", "be positive", sigma),
             (self.reduction in _REDUCTIONS, "reduction", "be mean, sum or none", reduction),
         ):
@@ -116,18 +120,23 @@ class HamiltonianLoss(LossModule):
         """What slices must hold; a mask and a stored log-probability are read where they are."""
         keys = self.tensor_keys
         after = [("next", name) for name in (keys.reward, keys.done, keys.terminated)]
-        return [*self.actor_network.in_keys, keys.action, *after]
+        return [*self.actor_network.in_keys, keys.action, *after, *self._values]
 
     @property
     def store_keys(self) -> list[NestedKey]:
-        """What a store of slices must keep of each step, beside the entries of ``next``."""
+        """What a store of slices must keep of each step, beside its reward and flags."""
         keys = self.tensor_keys
-        drawn = [] if self.form == "log" else [keys.sample_log_prob]
-        return [*self.actor_network.in_keys, keys.action, *drawn]
+        drawn = [keys.sample_log_prob] if self.form in (None, "ratio") else []
+        return [*self.actor_network.in_keys, keys.action, *drawn, *self._values]
+
+    @property
+    def _values(self) -> list[NestedKey]:
+        key = self.tensor_keys.value
+        return [key, ("next", key)] if self.baseline == "value" else []
 
     @dispatch
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        slices = self._slices(tensordict)
+        slices = as_slices(tensordict, self.tensor_keys.done)
         real, constants = self.constants(slices)
         log_prob = stored_log_prob(self, slices, sigma=self.sigma).masked_fill(~real, 0.0)
         energy = hamiltonian(log_prob, **constants)  # [L]
@@ -148,7 +157,11 @@ class HamiltonianLoss(LossModule):
     def observe(self, slices: TensorDictBase) -> None:
         """Take in the rewards of newly collected slices, which are measured by them from then."""
         steps = self._steps(slices)
-        self.scale.observe(self._reward(slices) * steps.real, steps.rewarded)
+        self.scale.observe(self._rewards(slices).masked_fill(~steps.real, 0.0), steps.rewarded)
+
+    def _rewards(self, slices: TensorDictBase) -> Tensor:
+        keys, gamma = self.tensor_keys, self.gamma
+        return slice_rewards(slices, keys=keys, gamma=gamma, baseline=self.baseline)
 
     def _behaviour(self, stored: Tensor | None, steps: Steps) -> Tensor:
         if stored is None:
@@ -160,27 +173,11 @@ class HamiltonianLoss(LossModule):
 
     def _gain(self, slices: TensorDictBase, steps: Steps) -> Tensor:
         """``gamma^(k-1) m_k (r_k - b) / sigma_r``, ``[L, K]``."""
-        reward = self._reward(slices) * steps.real
-        if self.baseline == "mean":
+        reward = self._rewards(slices).masked_fill(~steps.real, 0.0)
+        if self.baseline != "zero":
             reward = reward - self.scale.mean
         at = torch.arange(reward.shape[1], device=reward.device, dtype=reward.dtype)
         return torch.pow(self.gamma, at) * steps.rewarded * reward / self.scale.spread
-
-    def _reward(self, slices: TensorDictBase) -> Tensor:
-        return slices.get(("next", self.tensor_keys.reward)).squeeze(-1)
-
-    def _slices(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """The same with the shape ``[L, K]``, which single tensors do not tell."""
-        shape = tensordict.get(("next", self.tensor_keys.done)).shape[:-1]
-        if len(shape) != 2:
-            raise ValueError(
-                f"slices must have the shape [slices, steps], got `{list(shape)}`; reshape what a "
-                "SliceSampler gives"
-            )
-        if tensordict.shape != shape:
-            tensordict = tensordict.copy()
-            tensordict.batch_size = shape
-        return tensordict
 
     def _steps(self, slices: TensorDictBase) -> Steps:
         keys = self.tensor_keys

@@ -12,12 +12,14 @@ from torchrl._utils import logger as torchrl_logger
 from torchrl.objectives import LossModule
 
 from torchrl_elegant.data import BestSlices
+from torchrl_elegant.objectives.bounded import add_bounded
 from torchrl_elegant.objectives.hamiltonian import HamiltonianLoss
+from torchrl_elegant.objectives.slice_rewards import require_values
 from torchrl_elegant.objectives.stored_actions import stored_log_prob
 from torchrl_elegant.objectives.written_hamiltonian import backward_hamiltonian
 
 # Keys that base losses may have under the same names.
-_SHARED = ("action", "sample_log_prob", "reward", "done", "terminated")
+_SHARED = ("action", "sample_log_prob", "value", "reward", "done", "terminated")
 
 
 class HamiltonianTerm:
@@ -28,6 +30,8 @@ class HamiltonianTerm:
         store: keeps what ``loss`` reads, ``store_keys`` of it.
         slices: drawn for each term, L.
         period: calls of ``step`` from one term to the next; the first of them has one.
+        bound: what the norm of the gradient that ``backward`` adds may be at most, in norms of the
+            gradient that is there; None for any.
         prepare: shows slices, and steps before they are stored, as the actor should see them.
     """
 
@@ -40,15 +44,18 @@ class HamiltonianTerm:
         *,
         slices: int = 16,
         period: int = 1,
+        bound: float | None = None,
         prepare: Callable[[TensorDictBase], TensorDictBase] | None = None,
     ) -> None:
         for name, value in (("slices", slices), ("period", period)):
             if value < 1:
                 raise ValueError(f"`{name}` must be at least 1, got `{value}`")
+        if bound is not None and not bound > 0.0:
+            raise ValueError(f"`bound` must be positive or None, got `{bound}`")
         if loss.reduction == "none":
             raise ValueError("`reduction` must be mean or sum beside another loss, got `none`")
         self.loss, self.store, self.slices, self.period = loss, store, slices, period
-        self.prepare = prepare
+        self.bound, self.prepare = bound, prepare
         self._calls = 0
 
     @classmethod
@@ -57,20 +64,22 @@ class HamiltonianTerm:
         base_loss: LossModule,
         *,
         horizon: int,
-        capacity: int,
         max_age: int,
+        capacity: int | None = None,
+        best: float = 1.0,
         gamma: float = 0.99,
         seed: int = 0,
         slices: int = 16,
         period: int = 1,
+        bound: float | None = None,
         prepare: Callable[[TensorDictBase], TensorDictBase] | None = None,
         **options: Any,
     ) -> HamiltonianTerm:
         """A term over the actor that ``base_loss`` trains, and a store that suits it.
 
         Keys are those that ``base_loss`` has by now, or else those that the actor writes.
-        ``horizon``, ``capacity``, ``max_age`` and ``seed`` are those of ``BestSlices``, ``options``
-        those of ``HamiltonianLoss``, ``gamma`` is for both.
+        ``horizon``, ``max_age``, ``capacity``, ``best`` and ``seed`` are those of ``BestSlices``,
+        ``options`` those of ``HamiltonianLoss``, ``gamma`` is for both.
         """
         if not hasattr(base_loss, "actor_network"):
             raise TypeError(
@@ -85,8 +94,9 @@ class HamiltonianTerm:
         )
         store = BestSlices(
             horizon=horizon,
-            capacity=capacity,
             max_age=max_age,
+            capacity=capacity,
+            best=best,
             keys=loss.store_keys,
             gamma=gamma,
             reward_key=keys.reward,
@@ -95,7 +105,7 @@ class HamiltonianTerm:
             device=next(loss.parameters()).device,
             seed=seed,
         )
-        return cls(loss, store, slices=slices, period=period, prepare=prepare)
+        return cls(loss, store, slices=slices, period=period, bound=bound, prepare=prepare)
 
     def extend(self, batch: TensorDictBase, *, stream: int = 0) -> None:
         """Take in newly collected steps ``[*envs, time]`` of the environments of ``stream``.
@@ -104,10 +114,12 @@ class HamiltonianTerm:
         now: data that an actor has just collected, by itself or nearly so.
         """
         key = self.log_prob_key
-        if self.loss.form != "log" and batch.get(key, None) is None:
+        if key in self.loss.store_keys and batch.get(key, None) is None:
             with torch.no_grad():
                 found = stored_log_prob(self.loss, self._shown(batch), sigma=self.loss.sigma)
             batch = batch.copy().set(key, found)
+        if self.loss.baseline == "value":
+            require_values(batch, self.loss.tensor_keys.value)
         self.loss.observe(self.store.extend(batch, stream=stream).to(self._device))
 
     @property
@@ -128,7 +140,17 @@ class HamiltonianTerm:
     def backward(self) -> Tensor | None:
         """As ``step``, with the term's gradient added to the parameters already."""
         drawn = self._drawn()
-        return None if drawn is None else backward_hamiltonian(self.loss, drawn)
+        if drawn is None:
+            return None
+        if self.bound is None:
+            return backward_hamiltonian(self.loss, drawn)
+        params = list(self.loss.parameters())
+        own = [param.grad for param in params]
+        for param in params:
+            param.grad = None
+        term = backward_hamiltonian(self.loss, drawn)
+        add_bounded(params, own, self.bound)
+        return term
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -83,6 +83,7 @@ class HamiltonianKeys(StepKeys):
     """
 
     sample_log_prob: NestedKey = "action_log_prob"
+    value: NestedKey = "state_value"
     mask: NestedKey = "mask"
 
 

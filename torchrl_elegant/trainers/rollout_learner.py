@@ -40,9 +40,11 @@ class RolloutLearner(Learner):
     def rows(self, rollout: TensorDictBase) -> TensorDictBase:
         """The transitions of a rollout ``[*envs, T]``, with their advantages."""
         self._epochs = 0
-        if self.hterm is not None:
-            self.hterm.extend(rollout)
+        seen = rollout.select(*self.loss.actor_network.in_keys)
         estimated = self.loss.estimate(self._prepared_rollout(rollout))
+        if self.hterm is not None:
+            # With its values, and observations as they were: slices are prepared when drawn.
+            self.hterm.extend(estimated.copy().update(seen))
         return estimated.select(*self.loss.row_keys).reshape(-1)
 
     @torch.no_grad()
