@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tensordict import TensorDict
 
 from torchrl_elegant.algorithms import (
     ALGORITHMS,
@@ -49,7 +50,8 @@ def test_what_no_option_can_be_is_refused_by_its_name(name, values):
     "edge",
     [
         {"horizon": 1, "slices": 1, "period": 1, "capacity": 1, "max_age": 1},
-        {"weight": 0.0, "gamma": 0.0, "sigma": 1e-6, "clip_epsilon": 0.999},
+        {"weight": 0.0, "gamma": 0.0, "sigma": 1e-6},
+        {"form": "ratio", "clip_epsilon": 0.999},
         {"gamma": 1.0, "form": "prob", "baseline": "zero"},
         {"form": "imitate", "baseline": "value", "bound": 1e-9, "best": 1e-9},
         {"form": "ratio", "baseline": None, "bound": None, "capacity": None, "best": 1.0},
@@ -127,7 +129,7 @@ def learner(config, env: str = "Pendulum-v1") -> Learner:
 OPTIONS = {
     "horizon": 3,
     "weight": 0.5,
-    "form": "log",
+    "form": "ratio",
     "clip_epsilon": 0.3,
     "gamma": 0.5,
     "baseline": "zero",
@@ -190,6 +192,28 @@ def test_what_they_are_where_nothing_is_said():
     term = learner(SACConfig(num_cells=(8,), hterm=config)).hterm
     assert (term.bound, term.period, term.slices) == (1.0, 8, 16)
     assert (term.store.best, term.store.capacity, term.store.max_age) == (0.25, None, 2_048)
+
+
+@pytest.mark.parametrize("form", ["imitate", "log", "prob"])
+def test_a_clip_is_refused_where_no_ratio_is_clipped(form):
+    told = f"^`clip_epsilon` must stay 0.2 with form={form}, got `0.3`; set form=ratio to use it"
+    with pytest.raises(ValueError, match=told):
+        HTermConfig(form=form, clip_epsilon=0.3)
+
+
+def test_a_critics_values_keep_the_discount_that_they_were_learnt_with():
+    """Rewards of 1 and of 1/2 for ever, and a critic that knows it: nothing is beyond its
+    expectation, by whatever discount slices are added up."""
+    conf = PPOConfig(num_cells=(8,), gamma=0.99, hterm=HTermConfig(gamma=0.5, form="log"))
+    term = learner(conf).hterm
+    assert (term.loss.gamma, term.loss.value_gamma, term.store.gamma) == (0.5, 0.99, 0.5)
+    reward = torch.tensor([1.0, 0.5]).reshape(2, 1, 1).expand(2, 4, 1)
+    flag, value = torch.zeros(2, 4, 1, dtype=torch.bool), reward * 100
+    after = {"reward": reward, "done": flag, "terminated": flag, "state_value": value}
+    seen = {"observation": torch.randn(2, 4, 3), "action": torch.zeros(2, 4, 1)}
+    slices = TensorDict({**seen, "state_value": value, "next": after}, [2, 4])
+    gain = term.loss.constants(slices)[1]["gain"]
+    torch.testing.assert_close(gain, torch.zeros(2, 4), atol=1e-4, rtol=0.0)
 
 
 def test_words_for_none():

@@ -73,11 +73,13 @@ EACH = pytest.mark.parametrize("kind", LOSSES)
 WITH_TARGETS = [kind for kind in LOSSES if "A2C" not in kind and "PPO" not in kind]
 
 
-def make(kind, **options):
-    """A loss with the term beside it."""
+def make(kind, bound=None, **options):
+    """A loss with the term beside it, which is bound where a learner takes it by itself."""
     base = LOSSES[kind]()
     options = {"horizon": 4, "capacity": 8, "max_age": 1000, **options}
-    return WithHamiltonian(base, HamiltonianTerm.for_loss(base, **options))
+    loss = WithHamiltonian(base, HamiltonianTerm.for_loss(base, **options))
+    loss.term.bound = bound
+    return loss
 
 
 def collected(kind, loss, *shape):
@@ -677,7 +679,6 @@ def test_a_term_of_another_actor_is_refused():
     ("name", "value"),
     [
         *(("slices", 0), ("period", 0), ("horizon", 0), ("capacity", 0), ("reduction", "none")),
-        *(("bound", value) for value in (0.0, -1.0, float("nan"))),
         *(("best", value) for value in (0.0, -0.5, 1.5, float("nan"))),
         ("baseline", "none"),
     ],
@@ -685,6 +686,36 @@ def test_a_term_of_another_actor_is_refused():
 def test_refusals(name, value):
     with pytest.raises(ValueError, match=f"`{name}` must .*, got `{value}`"):
         make("SAC", **{name: value})
+
+
+@pytest.mark.parametrize("bound", [0.0, -1.0, float("nan"), float("inf")])
+def test_what_no_bound_can_be(bound):
+    with pytest.raises(ValueError, match=f"`bound` must be positive and finite, .*, got `{bound}`"):
+        HamiltonianTerm.for_loss(sac_cases.lean_loss(), horizon=3, max_age=7, bound=bound)
+
+
+def test_a_loss_has_no_gradients_to_bind_a_term_by():
+    base = sac_cases.lean_loss()
+    term = HamiltonianTerm.for_loss(base, horizon=3, max_age=7, bound=0.5)
+    with pytest.raises(ValueError, match=r"`term` must have no bound in a loss, .*, got `0.5`"):
+        WithHamiltonian(base, term)
+
+
+@pytest.mark.parametrize(("was", "now"), [("mean", "value"), ("value", "mean"), ("mean", "mean")])
+def test_the_scale_of_another_baseline_is_left(was, now):
+    base = LOSSES["PPO"]()
+    before, after = (
+        HamiltonianTerm.for_loss(base, horizon=4, max_age=1000, baseline=baseline)
+        for baseline in (was, now)
+    )
+    before.loss.scale.mean.fill_(7.0)
+    after.load_state_dict(before.state_dict())
+    assert after.loss.scale.mean.item() == (7.0 if was == now else 0.0)
+    # Before there was a choice, nothing was said of it.
+    old = {key: value for key, value in before.state_dict().items() if key != "baseline"}
+    after.loss.scale.mean.fill_(0.0)
+    after.load_state_dict(old)
+    assert after.loss.scale.mean.item() == 0.0
 
 
 # ---- in TorchRL's trainer -----------------------------------------------------------------------

@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDictBase
 from torchrl.objectives import LossModule
 
-from torchrl_elegant.algorithms.checks import check, check_choices, option
+from torchrl_elegant.algorithms.checks import check, check_choices, check_unused, option
 from torchrl_elegant.functional import Form
 from torchrl_elegant.objectives import HamiltonianTerm
 from torchrl_elegant.objectives.slice_rewards import Baseline
@@ -25,7 +25,7 @@ class HTermConfig:
     """
 
     horizon: int = option(16, "steps of a slice, K")
-    weight: float = option(0.125, "weight of the term beside the loss")
+    weight: float = option(0.125, "weight of the term beside the loss, which bound limits")
     form: Form = option(
         "imitate",
         "how slices weigh: by the clipped ratio of policies, by log-probability, by probability, "
@@ -61,6 +61,8 @@ class HTermConfig:
         check(0.0 <= weight < math.inf, "weight", "be 0 or more and finite", weight)
         clip = self.clip_epsilon
         check(0.0 < clip < 1.0, "clip_epsilon", "lie in (0, 1)", clip)
+        if self.form != "ratio":
+            check_unused(self, "clip_epsilon", mode=f"form={self.form}", other="form=ratio")
         check(gamma is None or 0.0 <= gamma <= 1.0, "gamma", "lie in [0, 1], or be none", gamma)
         check(0.0 < self.sigma < math.inf, "sigma", "be positive and finite", self.sigma)
 
@@ -90,6 +92,8 @@ class HTermConfig:
             capacity=self.capacity,
             best=self.best,
             gamma=gamma if self.gamma is None else self.gamma,
+            # A critic's values are worth what they are by the discount that it learns with.
+            value_gamma=gamma,
             # Differs from run to run, and leaves PyTorch's own numbers as they are.
             seed=torch.initial_seed(),
             slices=self.slices,

@@ -59,6 +59,7 @@ class HamiltonianLoss(LossModule):
         baseline: ``"mean"`` for b as above, ``"zero"`` for 0; ``"value"`` for b as above of what
             steps brought beyond what a critic expected, :math:`r + \gamma V(s') - V(s)` of the
             values that slices hold, which stand for r in all of this then.
+        value_gamma: the discount factor that those values were learnt with; None for gamma.
         window: rewards over which mean and spread are taken, as an average that forgets.
         sigma: spread about a deterministic actor's action; see ``stored_log_prob``.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, over slices.
@@ -91,6 +92,7 @@ class HamiltonianLoss(LossModule):
         form: Form | None = None,
         clip_epsilon: float = 0.2,
         baseline: Baseline = "mean",
+        value_gamma: float | None = None,
         window: int = 10_000,
         sigma: float = 0.1,
         reduction: str | None = None,
@@ -110,6 +112,7 @@ class HamiltonianLoss(LossModule):
                 raise ValueError(f"`{name}` must {must}, got `{value}`")
         self.weight, self.gamma, self.form, self.clip_epsilon = weight, gamma, form, clip_epsilon
         self.baseline, self.sigma = baseline, sigma
+        self.value_gamma = gamma if value_gamma is None else value_gamma
         self.convert_to_functional(actor_network, "actor_network")
         device = next(self.actor_network_params.parameters()).device
         self.scale = RunningScale(window=window).to(device)
@@ -160,7 +163,7 @@ class HamiltonianLoss(LossModule):
         self.scale.observe(self._rewards(slices).masked_fill(~steps.real, 0.0), steps.rewarded)
 
     def _rewards(self, slices: TensorDictBase) -> Tensor:
-        keys, gamma = self.tensor_keys, self.gamma
+        keys, gamma = self.tensor_keys, self.value_gamma
         return slice_rewards(slices, keys=keys, gamma=gamma, baseline=self.baseline)
 
     def _behaviour(self, stored: Tensor | None, steps: Steps) -> Tensor:

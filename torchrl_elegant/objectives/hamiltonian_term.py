@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -50,8 +51,8 @@ class HamiltonianTerm:
         for name, value in (("slices", slices), ("period", period)):
             if value < 1:
                 raise ValueError(f"`{name}` must be at least 1, got `{value}`")
-        if bound is not None and not bound > 0.0:
-            raise ValueError(f"`bound` must be positive or None, got `{bound}`")
+        if bound is not None and not 0.0 < bound < math.inf:
+            raise ValueError(f"`bound` must be positive and finite, or None, got `{bound}`")
         if loss.reduction == "none":
             raise ValueError("`reduction` must be mean or sum beside another loss, got `none`")
         self.loss, self.store, self.slices, self.period = loss, store, slices, period
@@ -154,14 +155,19 @@ class HamiltonianTerm:
 
     def state_dict(self) -> dict[str, Any]:
         return {
+            "baseline": self.loss.baseline,
             "scale": self.loss.scale.state_dict(),
             "store": self.store.state_dict(),
             "calls": self._calls,
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        self.loss.scale.load_state_dict(state_dict["scale"])
-        self._calls = state_dict["calls"]
+        self._calls, was = state_dict["calls"], state_dict.get("baseline")
+        if was == self.loss.baseline:
+            self.loss.scale.load_state_dict(state_dict["scale"])
+        else:
+            # The mean of other numbers would make all that comes look good, or none of it.
+            torchrl_logger.info("the H-term measures rewards anew: baseline was %s", was)
         try:
             self.store.load_state_dict(state_dict["store"])
         except ValueError as error:

@@ -43,6 +43,11 @@ class WithHamiltonian(LossModule):
                 "`term` must be of the actor of `base_loss`, got another; make it with "
                 "HamiltonianTerm.for_loss(base_loss, ...)"
             )
+        if term.bound is not None:
+            raise ValueError(
+                f"`term` must have no bound in a loss, which sees no gradients, got `{term.bound}`"
+                "; lower its weight"
+            )
         self.base_loss, self.hamiltonian, self.term = base_loss, term.loss, term
 
     @property
