@@ -54,9 +54,9 @@ _REDQ: dict[str, Settings] = {
     "LunarLanderContinuous-v3": {
         **_SAC_LANDER,
         "batch_size": 64,
-        "warmup": 2_000,
-        "updates_per_frame": 5.0,
-        "total_frames": 60_000,
+        "warmup": 5_000,
+        "updates_per_frame": 2.0,
+        "total_frames": 100_000,
     },
     **_each({"warmup": 5_000, "total_frames": 125_000}),
 }
