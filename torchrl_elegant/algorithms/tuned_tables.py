@@ -60,11 +60,9 @@ _REDQ: dict[str, Settings] = {
     },
     **_each({"warmup": 5_000, "total_frames": 125_000}),
 }
-# Engines fire beyond a half only: with less noise a lander that hovers finds nothing else.
-_TD3_LANDER = {"noise_std": 0.3, "lr_part": 0.0, "warmup": 5_000, "total_frames": 200_000}
 _DDPG: dict[str, Settings] = {
     "Pendulum-v1": {**_SMALL, "total_frames": 15_000},
-    "LunarLanderContinuous-v3": {**_MEDIUM, **_TD3_LANDER},
+    "LunarLanderContinuous-v3": {**_MEDIUM, "warmup": 5_000, "total_frames": 200_000},
     "BipedalWalker-v3": {"warmup": 10_000, "gamma": 0.98, "total_frames": 1_000_000},
     "Swimmer-v5": {**_FAR, "warmup": 10_000, "total_frames": 500_000},
     **_each({"warmup": 10_000, "total_frames": 1_000_000}),
