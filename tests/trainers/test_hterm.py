@@ -626,7 +626,9 @@ def test_slices_go_on_where_they_have_what_is_read(caplog, name, before, after, 
     learner, rows = taught(config(name, replace(TERM, **before)))
     other, _ = taught(config(name, replace(TERM, **after)), steps=8)
     other.load_state_dict(learner.state_dict())
-    told = [text for text in caplog.messages if "H-term" in text]
+    told = [text for text in caplog.messages if "H-term begins with a new store" in text]
+    anew = [text for text in caplog.messages if "H-term measures rewards anew" in text]
+    assert bool(anew) == (learner.hterm.loss.baseline != other.hterm.loss.baseline)
     if lacks is None:
         assert not told
         kept = learner.hterm.store._kept["action"][:16]
