@@ -92,9 +92,10 @@ def spread(interval: Interval, form: Any) -> str:
 
 
 def verdicts(groups: Mapping[str, Sequence[Result]], trainings: Sequence[Training]) -> list[str]:
-    """A sentence per arm that learns by the base's own algorithm."""
+    """A sentence per arm with the term; arms without are controls, of which it claims nothing."""
     base, *others = trainings
-    treated = [one for one in others if one.algorithm == base.algorithm and one.name in groups]
+    with_term = [one for one in others if any(word.startswith("hterm") for word in one.words)]
+    treated = [one for one in with_term if one.name in groups]
     against = returns_of(groups[base.name])
     said = [
         sentence(one.name, judge(returns_of(groups[one.name]), against, BOOTSTRAP))
@@ -105,7 +106,7 @@ def verdicts(groups: Mapping[str, Sequence[Result]], trainings: Sequence[Trainin
             f"{len(treated)} arms were tried against one base: the best of them is partly the "
             "luckiest, and is to be confirmed on seeds that were not used to choose it."
         )
-    return said or ["No arm with the base's algorithm has a finished seed yet."]
+    return said or ["No arm with the term has a finished seed yet."]
 
 
 def sentence(name: str, verdict: Verdict) -> str:
