@@ -26,6 +26,14 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "lunarlander_continuous": ("env=LunarLanderContinuous-v3", "tuned=true"),
     "hopper": ("env=Hopper-v5", "tuned=true"),
     "halfcheetah": ("env=HalfCheetah-v5", "tuned=true"),
+    # For algorithms with a replay buffer: a fifth of the frames, and nets as small as the machine.
+    "hopper_200k": (
+        "env=Hopper-v5",
+        "tuned=true",
+        "total_frames=200000",
+        "num_cells=128,128",
+        "batch_size=128",
+    ),
     # Seen, not told: pictures of 20 by 20 bytes.
     "catch": (
         "env=_seen:Catch",
