@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from _learning_report import aligned, curve
+from _learning_report import aligned
 from _seeds import Result
 
 from torchrl_elegant.reports import Bootstrap, interquartile_mean
@@ -43,7 +43,7 @@ def draw(groups: Mapping[str, Sequence[Result]], path: Path, *, title: str) -> N
 
 
 def draw_curves(axis, name: str, group: Sequence[Result], colour: str) -> None:
-    frames, returns = aligned([curve(result) for result in group])
+    frames, returns = aligned([result["curve"] for result in group])
     low, high = np.quantile(returns, [0.25, 0.75], axis=0)
     axis.plot(frames, returns.mean(0), color=colour, label=name)
     axis.fill_between(frames, low, high, color=colour, alpha=0.2, linewidth=0)

@@ -9,18 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from _hterm_claim import RULE, Verdict, judge
 from _hterm_picture import draw
-from _learning_report import by_algorithm, curve
+from _learning_report import by_algorithm
 from _report import processor
 from _seeds import SB3, Result, Training
 
 from torchrl_elegant.reports import Bootstrap, Interval, interquartile_mean, mean, std
 
 BOOTSTRAP = Bootstrap()
-# What one seed's run differs from another's in.
-_OWN = ("run.seed", "run.folder", "run.threads")
 
 NOTE = (
     "IQM is the mean of the middle half of the seeds. In parentheses stand bootstrap intervals: "
@@ -132,7 +129,7 @@ def table(groups: Mapping[str, Sequence[Result]]) -> str:
     ]
     against = returns_of(next(iter(groups.values())))
     for name, group in groups.items():
-        returns, last = returns_of(group), [curve(result)[-1] for result in group]
+        returns, last = returns_of(group), [result["curve"][-1] for result in group]
         change = chance = "-"
         if len(lines) > 2:
             change = spread(BOOTSTRAP.relative_change(returns, against, std), percent)
@@ -180,13 +177,11 @@ def quoted(keys: Sequence[str]) -> str:
 
 
 def stored_settings(group: Sequence[Result]) -> dict[str, set[str]]:
-    """Every setting with the values that it has in the seeds' `config.yaml`."""
+    """Every setting with the values that it has in the seeds' runs."""
     found: dict[str, set[str]] = {}
     for result in group:
-        stored = yaml.safe_load((Path(result["folder"]) / "config.yaml").read_text())
-        for key, value in flat(stored).items():
-            if key not in _OWN:
-                found.setdefault(key.removeprefix("config."), set()).add(repr(value))
+        for key, value in flat(result["settings"]).items():
+            found.setdefault(key.removeprefix("config."), set()).add(repr(value))
     return found
 
 
@@ -216,7 +211,7 @@ def write_seeds(results: Sequence[Result], path: Path) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["arm", "seed", "return", "std_over_episodes", "frames", "minutes"])
         for result in results:
-            final, last = result["evaluation"], curve(result)[-1]
+            final, last = result["evaluation"], result["curve"][-1]
             numbers = (final["return_mean"], final["return_std"])
             row = (f"{numbers[0]:.3f}", f"{numbers[1]:.3f}", f"{last['frames']:.0f}")
             writer.writerow(

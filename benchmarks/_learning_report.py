@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from _report import processor
 
-from torchrl_elegant.trainers.metrics_file import read_metrics
-
 Result = Mapping[str, Any]
 
 # Budgets further apart are shown on a logarithmic axis.
@@ -32,17 +30,13 @@ def shown(name: str) -> str:
     return own.removesuffix("_plain") + paths[module]
 
 
-def curve(result: Result) -> list[dict[str, float]]:
-    return read_metrics(Path(result["folder"]) / "metrics.csv")
-
-
 def per_seed(results: Sequence[Result]) -> str:
     lines = [
         "| algorithm | seed | return, mean | std over episodes | frames | updates | minutes |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for result in results:
-        final, last = result["evaluation"], curve(result)[-1]
+        final, last = result["evaluation"], result["curve"][-1]
         lines.append(
             f"| {shown(result['algorithm'])} | {result['seed']} | {final['return_mean']:.1f} | "
             f"{final['return_std']:.1f} | {last['frames']:.0f} | {last['updates']:.0f} | "
@@ -59,7 +53,7 @@ def over_seeds(results: Sequence[Result]) -> str:
     for name, group in by_algorithm(results):
         returns = [result["evaluation"]["return_mean"] for result in group]
         spread = f"{statistics.stdev(returns):.1f}" if len(returns) > 1 else "-"
-        frames = statistics.mean(curve(result)[-1]["frames"] for result in group)
+        frames = statistics.mean(result["curve"][-1]["frames"] for result in group)
         lines.append(
             f"| {shown(name)} | {len(returns)} | {statistics.mean(returns):.1f} | {spread} | "
             f"{min(returns):.1f} | {max(returns):.1f} | {frames:.0f} |"
@@ -105,7 +99,7 @@ def draw(results: Sequence[Result], path: Path, *, title: str) -> None:
     from matplotlib import pyplot
 
     figure, axis = pyplot.subplots(figsize=(10, 5))
-    curves = {name: aligned([curve(r) for r in group]) for name, group in by_algorithm(results)}
+    curves = {name: aligned([r["curve"] for r in group]) for name, group in by_algorithm(results)}
     budgets = [grid[-1] for grid, _ in curves.values()]
     if max(budgets) > _FAR * min(budgets):
         axis.set_xscale("log")

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import _archive
 import yaml
 
 HERE = Path(__file__).resolve().parent
@@ -41,6 +42,7 @@ class Training:
     algorithm: str
     words: tuple[str, ...]
     folder: Path
+    archive: Path
     episodes: int
     threads: int
     peers: str
@@ -131,20 +133,16 @@ class Children:
 
 
 def stored_result(training: Training, seed: int) -> Result | None:
-    """What a finished seed has left, under the names of today."""
-    folder = training.folder / f"s{seed}"
-    stored = folder.with_suffix(".json")
-    if not stored.exists():
-        return None
-    # A study that was moved is still one, and an arm may have been given another name.
-    return json.loads(stored.read_text()) | {"algorithm": training.name, "folder": str(folder)}
+    """What a finished seed has left; an arm may have been given another name since."""
+    kept = _archive.read(training.archive).get(seed)
+    return None if kept is None else kept | {"algorithm": training.name}
 
 
 def run_seed(training: Training, seed: int, children: Children) -> Result:
-    """The result of one seed: read where it is finished, else trained, evaluated and stored."""
-    folder = training.folder / f"s{seed}"
+    """The result of one seed: read where it is finished, else trained, evaluated and kept."""
     if (result := stored_result(training, seed)) is not None:
         return result
+    folder = training.folder / f"s{seed}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as claim:
         try:
@@ -152,16 +150,9 @@ def run_seed(training: Training, seed: int, children: Children) -> Result:
         except BlockingIOError:
             raise RuntimeError(f"another process still trains in {folder}: end it first") from None
         evaluation = train_and_evaluate(training, seed, folder, children, claim.fileno())
-    result = {
-        "algorithm": training.name,
-        "seed": seed,
-        "folder": str(folder),
-        "evaluation": evaluation,
-    }
-    # Under its own name only when whole: a half-written result must not count as finished.
-    whole = folder.with_suffix(".partial")
-    whole.write_text(json.dumps(result, indent=2) + "\n")
-    whole.replace(folder.with_suffix(".json"))
+    _archive.add(training.archive, seed, _archive.gather(folder, evaluation))
+    result = stored_result(training, seed)
+    assert result is not None
     return result
 
 

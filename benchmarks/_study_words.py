@@ -6,9 +6,10 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from _seeds import HERE, Training, check_words
+from _seeds import HERE, Training, check_words, folder_name, threads_each
 
 
 class Study(Protocol):
@@ -36,6 +37,21 @@ class StudyOptions:
     def __post_init__(self) -> None:
         check_counts({"processes": self.processes, "episodes": self.episodes})
         check_words(self.words)
+
+    def training(self, name: str, algorithm: str, words: tuple[str, ...], *, of: str) -> Training:
+        """A training of the study ``of``, stored under the name of what is trained."""
+        stored = folder_name(algorithm, words, self.episodes)
+        return Training(
+            name=name,
+            algorithm=algorithm,
+            words=words,
+            # Trainings run in a folder of their own.
+            folder=Path(self.runs).resolve() / of / stored,
+            archive=Path(self.results).resolve() / "seeds" / of / f"{stored}.jsonl",
+            episodes=self.episodes,
+            threads=threads_each(self.processes),
+            peers=self.peers,
+        )
 
 
 StudyT = TypeVar("StudyT", bound=Study)

@@ -31,11 +31,9 @@ from pathlib import Path
 from _seeds import (
     Training,
     check_words,
-    folder_name,
     merged,
     run_all,
     stored_result,
-    threads_each,
 )
 from _study_words import StudyOptions, report_failures, split, study_main
 
@@ -126,23 +124,13 @@ class Study(StudyOptions):
                 # Of the same settings one study would train the same seeds twice.
                 if other != name and sorted(compared[other]) == sorted(words):
                     raise ValueError(f"`arm.{other}` must differ from {name}, got {words}")
-        return tuple(self.training(name, words) for name, words in compared.items())
+        return tuple(self.arm(name, words) for name, words in compared.items())
 
-    def training(self, name: str, words: Sequence[str]) -> Training:
+    def arm(self, name: str, words: Sequence[str]) -> Training:
         given = dict(word.split("=", 1) for word in words)
         algorithm = given.pop("algorithm")
         own = tuple(f"{key}={value}" for key, value in given.items())
-        # Named by what is trained: an arm may be called otherwise another time.
-        folder = folder_name(algorithm, own, self.episodes)
-        return Training(
-            name=name,
-            algorithm=algorithm,
-            words=own,
-            folder=Path(self.runs).resolve() / f"hterm_{self.task}" / folder,
-            episodes=self.episodes,
-            threads=threads_each(self.processes),
-            peers=self.peers,
-        )
+        return self.training(name, algorithm, own, of=f"hterm_{self.task}")
 
     @property
     def command(self) -> str:

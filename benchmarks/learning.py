@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from _seeds import Training, folder_name, merged, run_all, threads_each
+from _seeds import Training, merged, run_all
 from _study_words import StudyOptions, check_counts, report_failures, split, study_main
 
 # The settings are those of `tuned=true`, with each algorithm's own budget.
@@ -112,23 +112,10 @@ class Study(StudyOptions):
         tail = " ".join((f"processes={self.processes}", f"episodes={self.episodes}", *self.words))
         return f"python benchmarks/learning.py {own} {tail}"
 
-    def folder(self, algorithm: str) -> Path:
-        name = folder_name(algorithm, self.training_words, self.episodes)
-        # Trainings run in a folder of their own.
-        return Path(self.runs).resolve() / self.task / name
-
     @property
     def trainings(self) -> tuple[Training, ...]:
         return tuple(
-            Training(
-                name=algorithm,
-                algorithm=algorithm,
-                words=self.training_words,
-                folder=self.folder(algorithm),
-                episodes=self.episodes,
-                threads=threads_each(self.processes),
-                peers=self.peers,
-            )
+            self.training(algorithm, algorithm, self.training_words, of=self.task)
             for algorithm in self.algorithms
         )
 

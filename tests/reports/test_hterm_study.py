@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
+import _archive  # noqa: E402
 import hterm_study  # noqa: E402
 import learning  # noqa: E402
 from _hterm_claim import judge  # noqa: E402
@@ -61,16 +61,16 @@ def study(tmp_path, *words):
 def store(training, returns, *, setting=0.5):
     """What the seeds of an arm would have left."""
     for seed, value in enumerate(returns):
-        folder = training.folder / f"s{seed}"
-        folder.mkdir(parents=True)
-        rows = "".join(f"{n}000,{n * 10},{n * 6},{value * 4 / n}\n" for n in range(1, 5))
-        (folder / "metrics.csv").write_text(f"frames,updates,seconds,return_mean\n{rows}")
-        (folder / "config.yaml").write_text(
-            f"run: {{seed: {seed}, folder: {folder}}}\nconfig: {{hterm: {{weight: {setting}}}}}\n"
-        )
-        evaluation = {"return_mean": value, "return_std": 1.0}
-        result = {"algorithm": "?", "seed": seed, "folder": "/moved", "evaluation": evaluation}
-        folder.with_suffix(".json").write_text(json.dumps(result))
+        _archive.add(training.archive, seed, ended(value, setting))
+
+
+def ended(value, setting):
+    curve = [[n * 1000, n * 10, n * 6.0, value * 4 / n] for n in range(1, 5)]
+    return {
+        "evaluation": {"return_mean": value, "return_std": 1.0},
+        "curve": curve,
+        "settings": {"run": {"env": "?"}, "config": {"hterm": {"weight": setting}}},
+    }
 
 
 def test_words_go_to_all_arms_and_arms_have_their_own(tmp_path) -> None:
@@ -97,6 +97,7 @@ def test_an_arm_keeps_its_folder_under_another_name(tmp_path) -> None:
     _, one = study(tmp_path, "arm.a=lr=1e-4").trainings
     _, same, other = study(tmp_path, "arm.b=lr=1e-4", "arm.c=lr=1e-5").trainings
     assert one.folder == same.folder != other.folder
+    assert one.archive == same.archive != other.archive
 
 
 @pytest.mark.parametrize(
@@ -160,8 +161,7 @@ def test_seeds_of_several_settings_are_told(tmp_path) -> None:
     base, treated = asked.trainings
     store(base, [1.0, 2.0])
     store(treated, [1.0, 2.0])
-    config = treated.folder / "s1" / "config.yaml"
-    config.write_text(config.read_text().replace("0.5", "0.6"))
+    _archive.add(treated.archive, 1, ended(2.0, 0.6))
     hterm_study.run(asked, asked.trainings)
     text = (tmp_path / "results" / "hterm_ppo_pendulum.md").read_text()
     assert "Its seeds do not agree in `hterm.weight`" in text
