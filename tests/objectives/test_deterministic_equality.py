@@ -229,6 +229,17 @@ def test_unknown_key(kind):
         twins(kind)[1].set_keys(log_prob="action")
 
 
+def test_what_only_the_critic_reads_is_read_of_both_steps():
+    def networks():
+        return torchrl_actor(), ValueOperator(Q(1 + ACT), in_keys=["load", "action"])
+
+    theirs, ours = twins(DDPGLoss, networks)
+    batch = make_batch()
+    batch["load"], batch["next", "load"] = torch.randn(24, 1), torch.randn(24, 1)
+    assert_equal_losses(theirs, ours, batch)
+    assert {"load", ("next", "load")} <= set(ours.in_keys)
+
+
 @BOTH
 def test_call_by_keyword(kind):
     theirs, ours = twins(kind)

@@ -51,6 +51,15 @@ def test_each_term_reaches_its_own_parameters(make, term):
 
 
 @MADE
+def test_the_critics_loss_stops_at_an_action_that_an_actor_has_just_written(make):
+    loss, batch = make(), make_batch()
+    head = torch.ones((), requires_grad=True)
+    batch["action"] = batch["action"] * head
+    loss(batch)[loss.critic_term].backward()
+    assert head.grad is None
+
+
+@MADE
 def test_parts_are_the_whole(make):
     loss, batch = make(), make_batch()
     whole = seeded(loss, batch)[0].detach()

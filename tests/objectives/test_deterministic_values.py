@@ -229,7 +229,9 @@ def test_rewards_of_several_columns_are_refused(width):
 def test_refusals():
     actor, critic = torchrl_actor(), torchrl_critic()
     for options in ({}, {"bounds": (-1.0, 1.0), "action_spec": actor.spec}):
-        with pytest.raises(ValueError, match="`bounds` or `action_spec` must be given, and only"):
+        with pytest.raises(
+            ValueError, match="`bounds` or `action_spec` must be given, but not both"
+        ):
             TD3Loss(actor, critic, **options)
     with pytest.raises(ValueError, match="`bounds` must be low <= high"):
         TD3Loss(actor, critic, bounds=(1.0, -1.0))

@@ -180,6 +180,15 @@ def test_nested_and_renamed_keys(double, lean, kind, keys_first):
     assert {unravel_key(key) for key in theirs.in_keys} == set(ours.in_keys)
 
 
+@pytest.mark.parametrize("kind", ["TD0", "TD1", "TDLambda"])
+def test_estimators_write_where_the_loss_says(kind):
+    for loss in twins(TorchRLDQNLoss, DQNLoss, lambda: (q_value_actor(),)):
+        loss.set_keys(advantage="gain", value_target=("value", "goal"))
+        loss.make_value_estimator(ValueEstimators[kind])
+        keys = loss.value_estimator.tensor_keys
+        assert (keys.advantage, keys.value_target) == ("gain", ("value", "goal"))
+
+
 def test_unknown_key():
     with pytest.raises(ValueError, match="not an accepted"):
         DQNLoss(q_network()).set_keys(rewrad="reward")

@@ -254,6 +254,11 @@ def test_nested_target_entropy():
     assert theirs.target_entropy == ours.target_entropy == -ACT
 
 
+def test_arguments_of_the_first_version_are_taken_as_torchrls_second_takes_them():
+    theirs, ours = twins(ordinary, delay_value=False)
+    assert_equal_losses(theirs, ours, make_batch())
+
+
 def test_unknown_key():
     with pytest.raises(ValueError, match="not an accepted"):
         SACLoss(*ordinary()).set_keys(rewrad="reward")

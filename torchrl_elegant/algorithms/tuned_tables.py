@@ -54,9 +54,8 @@ _REDQ: dict[str, Settings] = {
     "LunarLanderContinuous-v3": {
         **_SAC_LANDER,
         "batch_size": 64,
-        "warmup": 5_000,
-        "updates_per_frame": 2.0,
-        "total_frames": 100_000,
+        # With more updates than frames one seed of three hovers.
+        "updates_per_frame": 1.0,
     },
     **_each({"warmup": 5_000, "total_frames": 125_000}),
 }

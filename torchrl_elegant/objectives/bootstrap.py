@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+# What estimators read and write; not every loss has a name for all of it.
+_ESTIMATED = ("advantage", "value_target", "value", "reward", "done", "terminated")
+
+
 class BootstrappedLoss(LossModule):
     """Targets, reductions, value estimators and copies, as TorchRL's losses have them.
 
@@ -103,12 +107,14 @@ class BootstrappedLoss(LossModule):
     ) -> Self:
         value_type, hyperparams = self._prepare_value_estimator_kwargs(value_type, **hyperparams)
         if value_type is not None:
-            names = ("value", "reward", "done", "terminated")
+            keys = self.tensor_keys
             dispatch_value_estimator(
                 self,
                 value_type,
                 supported=self.SUPPORTED_VALUE_ESTIMATORS,
-                tensor_keys={name: getattr(self.tensor_keys, name) for name in names},
+                tensor_keys={
+                    name: getattr(keys, name) for name in _ESTIMATED if hasattr(keys, name)
+                },
                 value_network=None,
                 deactivate_vmap=self.deactivate_vmap,
                 **hyperparams,

@@ -78,6 +78,10 @@ class DeterministicLoss(ActorCriticLoss):
         about = self._about_critics(value.detach(), target, next_value)
         return self._reduce(losses.sum(0), tensordict), about
 
+    def _stored_values(self, tensordict: TensorDictBase) -> Tensor:
+        # An action that the actor has just written leads back to it, and is data here.
+        return self._critic.online(tensordict, tensordict.get(self.tensor_keys.action).detach())
+
     def _actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
         return self._raised(tensordict, members=None)
 

@@ -94,7 +94,8 @@ class DiscreteSACLoss(EntropyRegularisedLoss):
         super().__init__()
         self._set_deprecated_ctor_keys(priority_key=priority_key)
         self.reduction = "mean" if reduction is None else reduction
-        self.loss_function, self.delay_qvalue = loss_function, delay_qvalue
+        self.loss_function = loss_function
+        self.delay_actor, self.delay_qvalue = False, delay_qvalue
         self.use_prioritized_weights = use_prioritized_weights
         self.deactivate_vmap, self.skip_done_states = deactivate_vmap, skip_done_states
         self.scalar_output_mode = scalar_output_mode

@@ -96,6 +96,11 @@ class SingleCritic(StackedCritic):
     def bind(self, loss: LossModule) -> None:
         """Nothing to keep: parameters are put in at each call."""
 
+    def online(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
+        # As TorchRL's DDPG has it: whatever an actor wrote beside the action is data, too.
+        data = tensordict.select(*self.loss.qvalue_network.in_keys, strict=False).detach()
+        return super().online(data, action)
+
     def _call(self, tensordict: TensorDictBase, params) -> TensorDictBase:
         with params.to_module(self.loss.qvalue_network, preserve_module_state=False):
             return self.loss.qvalue_network(tensordict)

@@ -36,7 +36,8 @@ class SACLoss(EntropyRegularisedLoss):
     - speed: given an ``EnsembleCritic`` it calls networks directly, without vmap or parameter
       swaps (``benchmarks/sac.py`` has the measured ratio); any other network works as in TorchRL;
     - ``target_members``, ``actor_value`` and ``temperature`` are new;
-    - version 1 of SAC, with a state value network, is TorchRL's alone.
+    - version 1 of SAC, with a state value network, is TorchRL's alone; ``delay_value``, which is
+      about that network, is taken and has no effect, as in TorchRL's version 2.
 
     Args:
         actor_network: stochastic policy with ``get_dist``.
@@ -89,6 +90,7 @@ class SACLoss(EntropyRegularisedLoss):
         action_spec: TensorSpec | None = None,
         delay_actor: bool = False,
         delay_qvalue: bool = True,
+        delay_value: bool = True,
         priority_key: str | None = None,
         separate_losses: bool = False,
         reduction: str | None = None,

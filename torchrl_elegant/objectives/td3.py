@@ -148,7 +148,7 @@ class TD3Loss(DeterministicLoss):
             bounds = (actor.low, actor.high)
         if (spec is None) == (bounds is None):
             raise ValueError(
-                "`bounds` or `action_spec` must be given, and only one of them, got "
+                "`bounds` or `action_spec` must be given, but not both, got "
                 f"`{bounds}` and `{spec}`"
             )
         low, high = self._bounds_of(spec) if bounds is None else bounds
