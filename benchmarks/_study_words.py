@@ -39,15 +39,16 @@ class StudyOptions:
         check_words(self.words)
 
     def training(self, name: str, algorithm: str, words: tuple[str, ...], *, of: str) -> Training:
-        """A training of the study ``of``, stored under the name of what is trained."""
+        """A training of the study ``of``; what it leaves is found by whoever trains the same."""
         stored = folder_name(algorithm, words, self.episodes)
+        env = dict(word.split("=", 1) for word in words)["env"].replace(":", "-")
         return Training(
             name=name,
             algorithm=algorithm,
             words=words,
             # Trainings run in a folder of their own.
             folder=Path(self.runs).resolve() / of / stored,
-            archive=Path(self.results).resolve() / "seeds" / of / f"{stored}.jsonl",
+            archive=Path(self.results).resolve() / "seeds" / env / f"{stored}.jsonl",
             episodes=self.episodes,
             threads=threads_each(self.processes),
             peers=self.peers,

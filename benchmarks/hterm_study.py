@@ -11,10 +11,10 @@ settings are chosen on as the task does.
 `arm.h="hterm=true"`, and ppo_hopper `arm.sb3="algorithm=_sb3:ppo"` too, for which `peers` must have
 Stable-Baselines3. Words that are not the study's own go to all arms.
 
-Each seed is stored as it ends; the same command goes on where it stopped, and a study with more
-seeds or arms takes over those that are there. `train=false` makes the table of finished seeds and
-trains nothing. To try settings out, take seeds that the study itself does not use, and another
-name: `first_seed=100 seeds=5 name=hterm_ppo_pendulum_tuning`.
+Each seed is stored as it ends, in `benchmarks/results/seeds`; the same command goes on where it
+stopped, and a study with more seeds or arms takes over those that are there. `train=false` makes
+the table of finished seeds and trains nothing. To try settings out, take seeds that the study
+itself does not use, and another name: `first_seed=100 seeds=5 name=hterm_ppo_pendulum_tuning`.
 
 Writes `benchmarks/results/hterm_<task>.md`, `.png`, and `.csv` with each seed's result.
 """

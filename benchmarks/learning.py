@@ -3,8 +3,10 @@
     python benchmarks/learning.py task=pendulum algorithm=sac,modsac,_sb3:sac seeds=5 processes=2
 
 Words besides the study's own go to the training as they are, e.g. ``total_frames=50000``. A study
-that was interrupted is taken up by the same command: finished seeds are kept, a seed that has a
-checkpoint goes on from it. Writes ``benchmarks/results/learning_<task>.md`` and ``.png``.
+that was interrupted is taken up by the same command: a seed that has a checkpoint goes on from it,
+and finished seeds are kept in ``benchmarks/results/seeds``, by environment and settings. A change
+of the code is no change of settings: remove a file there to train its seeds again. Writes
+``benchmarks/results/learning_<task>.md`` and ``.png``.
 """
 
 from __future__ import annotations
@@ -91,6 +93,7 @@ class Study(StudyOptions):
     task: str = field(default="pendulum", metadata={"help": f"one of {', '.join(TASKS)}"})
     algorithm: str = field(default="sac", metadata={"help": "one, or several with commas between"})
     seeds: int = field(default=5, metadata={"help": "runs per algorithm, seeds 0, 1, ..."})
+    name: str = field(default="", metadata={"help": "of the table; learning_<task> unless given"})
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
@@ -104,6 +107,10 @@ class Study(StudyOptions):
         super().__post_init__()
 
     @property
+    def title(self) -> str:
+        return self.name or f"learning_{self.task}"
+
+    @property
     def algorithms(self) -> tuple[str, ...]:
         return tuple(self.algorithm.split(","))
 
@@ -114,6 +121,7 @@ class Study(StudyOptions):
     @property
     def command(self) -> str:
         own = f"task={self.task} algorithm={self.algorithm} seeds={self.seeds}"
+        own += f" name={self.name}" if self.name else ""
         tail = " ".join((f"processes={self.processes}", f"episodes={self.episodes}", *self.words))
         return f"python benchmarks/learning.py {own} {tail}"
 
@@ -134,7 +142,7 @@ def run(study: Study, trainings: Sequence[Training]) -> int:
         path = write(
             results,
             Path(study.results),
-            name=f"learning_{study.task}",
+            name=study.title,
             title=f"Learning {study.task}",
             command=study.command,
             settings=" ".join(study.training_words),

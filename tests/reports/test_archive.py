@@ -14,6 +14,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 import _archive  # noqa: E402
 import _seeds  # noqa: E402
+import hterm_study  # noqa: E402
 import learning  # noqa: E402
 
 
@@ -97,3 +98,9 @@ def test_other_settings_are_kept_apart(tmp_path) -> None:
     )
     assert one != other
     assert one.parent == other.parent
+
+
+def test_studies_that_train_the_same_share_its_seeds() -> None:
+    alone = learning.parse(["task=hopper", "algorithm=ppo,_sb3:ppo"]).trainings
+    base, _, peer = hterm_study.parse(["task=ppo_hopper"]).trainings
+    assert [one.archive for one in alone] == [base.archive, peer.archive]
