@@ -59,7 +59,9 @@ class EnsembleMLP(nn.Module):
         With the indices ``members`` only those are run, and come out in their order.
         """
         params = [getattr(self, name) for name in self._names]
-        return self._run(x, params if members is None else [param[members] for param in params])
+        if members is not None:
+            params = [param.index_select(0, members) for param in params]
+        return self._run(x, params)
 
     def forward_frozen(self, x: Tensor, first: int | None = None) -> Tensor:
         """As ``forward``, for the ``first`` so many members; gradients reach ``x`` but never the
