@@ -12,6 +12,8 @@ Answer = Literal["holds", "does not hold", "cannot be told"]
 
 #: By how much the std is claimed to fall, of the base's.
 FALLS = (0.65, 0.86)
+#: The same numbers, read as those of the variance: so much the std falls then.
+FALLS_OF_VARIANCE = tuple(1.0 - (1.0 - fall) ** 0.5 for fall in FALLS)
 #: A mean that is lower by less than this part of the base's std is no lower mean.
 MARGIN = 0.5
 
@@ -22,7 +24,9 @@ RULE = (
     "above. Its second half does not hold where the whole interval of the difference of means "
     f"lies below zero; else it holds where the interval lies above -{MARGIN:g} times the base's "
     "std. What is neither cannot be told. The claim holds where both halves do, and does not where "
-    "one of them does not."
+    "one of them does not. Publications of ElegantRL call what falls the variance: a fall of the "
+    f"variance by {FALLS[0]:.0%} to {FALLS[1]:.0%} is one of the std by {FALLS_OF_VARIANCE[0]:.0%} "
+    f"to {FALLS_OF_VARIANCE[1]:.0%}, and the first half is judged so as well."
 ).replace("%", " %")
 
 
@@ -33,6 +37,7 @@ class Verdict:
     change: Interval
     gain: Interval
     steadier: Answer
+    steadier_by_variance: Answer
     no_lower: Answer
 
     @property
@@ -52,15 +57,16 @@ def judge(runs: Sequence[float], base: Sequence[float], bootstrap: Bootstrap) ->
     return Verdict(
         change=change,
         gain=gain,
-        steadier=_steadier(change),
+        steadier=_steadier(change, FALLS[0]),
+        steadier_by_variance=_steadier(change, FALLS_OF_VARIANCE[0]),
         no_lower=_no_lower(gain, margin) if known else "cannot be told",
     )
 
 
-def _steadier(change: Interval) -> Answer:
-    if change.high <= -FALLS[0]:
+def _steadier(change: Interval, fall: float) -> Answer:
+    if change.high <= -fall:
         return "holds"
-    return "does not hold" if change.low > -FALLS[0] else "cannot be told"
+    return "does not hold" if change.low > -fall else "cannot be told"
 
 
 def _no_lower(gain: Interval, margin: float) -> Answer:

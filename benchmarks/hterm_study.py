@@ -97,6 +97,8 @@ class Study(StudyOptions):
         for word in self.words:
             if word.split("=")[0] in ("algorithm", "env"):
                 raise ValueError(f"`{word}` must be left to the task")
+            if word.split("=")[0].split(".")[0] == "hterm":
+                raise ValueError(f"`{word}` must be given to arms, got it for the base as well")
         for name, words in self.arms.items():
             check_arm(name, words)
 
@@ -142,8 +144,11 @@ class Study(StudyOptions):
         if self.first_seed:
             counts["first_seed"] = self.first_seed
         own = [f"task={self.task}", *(f"{name}={count}" for name, count in counts.items())]
+        own += [f"name={self.name}"] if self.name else []
         arms = [f"arm.{name}={shlex.quote(' '.join(words))}" for name, words in self.arms.items()]
-        return " ".join(("python benchmarks/hterm_study.py", *own, *self.words, *arms))
+        return " ".join(
+            ("python benchmarks/hterm_study.py", *own, *map(shlex.quote, self.words), *arms)
+        )
 
 
 def check_arm(name: str, words: Sequence[str]) -> None:

@@ -79,7 +79,7 @@ def make(case: HTermCase) -> Callable[[int], int | tuple[int, float]]:
 def ppo(case: HTermCase) -> tuple[RolloutSource, Learner, Callable[[Stretch], None]]:
     config = PPOConfig(hterm=HTermConfig() if case.hterm else None)
     env = make_env(case.env, case.envs, seed=case.seed)
-    learner = RolloutLearner(config.assemble(env), max_grad_norm=config.max_grad_norm)
+    learner = RolloutLearner(config.assemble(env))
     frames = config.frames_per_batch(total_frames=_FOR_EVER, num_envs=case.envs)
     collector = collect(env, learner, frames)
     source = RolloutSource(collector, learner, total_frames=_FOR_EVER)

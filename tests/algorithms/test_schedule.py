@@ -64,6 +64,14 @@ def test_small_windows_are_followed_too():
     assert schedule.ratio == pytest.approx(0.5)
 
 
+def test_a_smaller_window_than_was_counted_begins_anew():
+    before, after = CriticTrust(window=100), CriticTrust(window=5)
+    run(before, [1.0] * 50)
+    after.load_state_dict(before.state_dict())
+    run(after, [1.0])
+    assert after.critic_updates == 0
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_running_error(dtype):
     schedule = CriticTrust(decay=0.75)

@@ -173,17 +173,32 @@ def test_age_is_counted_in_frames():
     assert kept(store) == [6, 4, 10, 8]
 
 
-def test_what_is_too_old_goes_even_where_nothing_comes():
+def test_the_newest_stay_until_others_end():
     store = make(max_age=3, horizon=4)
     store.extend(steps([1.0] * 4))
-    assert kept(store) == [0]
     for first in range(4, 7):
         assert len(store.extend(steps([1.0], first=first))) == 0
-    assert len(store) == 0
-    with pytest.raises(RuntimeError, match="must hold a slice"):
-        store.sample(1)
+        assert kept(store) == [0]
     store.extend(steps([1.0], first=7))
     assert kept(store) == [4]
+
+
+def test_what_is_too_old_goes_even_where_nothing_comes():
+    store = make(max_age=6, horizon=4)
+    store.extend(steps([1.0] * 4))
+    store.extend(steps([1.0] * 4, first=4))
+    assert kept(store) == [4, 0]
+    store.extend(steps([1.0] * 2, first=8))
+    assert kept(store) == [4]
+
+
+def test_many_environments_never_leave_it_empty():
+    # A slice of all of them together is longer than the age that is allowed.
+    store, held = make(max_age=20, horizon=4), []
+    for first in range(0, 24, 2):
+        store.extend(torch.stack([steps([1.0] * 2, first=first) for _ in range(16)]))
+        held.append(len(store))
+    assert held == [0, *[16] * 11]
 
 
 def test_an_age_of_one_batch_keeps_that_of_the_newest():
@@ -245,7 +260,8 @@ def test_against_a_list(batches, horizon, capacity, max_age, best):
             expected.append((count < horizon, score, now, number + 1 - len(part)))
             part = []
         frames = now
-        expected = [entry for entry in expected if frames - entry[2] < max_age]
+        newest = max((entry[2] for entry in expected), default=0)
+        expected = [e for e in expected if frames - e[2] < max_age or e[2] == newest]
         # Of equals the newest; float32 and float64 round the same sums apart.
         expected.sort(key=lambda entry: (entry[0], -round(entry[1], 4), -entry[3]))
         expected = expected[:capacity]

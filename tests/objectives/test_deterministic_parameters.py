@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from copy import deepcopy
+from functools import partial
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from deterministic_cases import BOUNDS, lean_ddpg, lean_td3, moved, ordinary
 from sac_cases import make_batch, seeded
 from torchrl.objectives import HardUpdate, SoftUpdate
 
-from torchrl_elegant.objectives import DDPGLoss, LeanSoftUpdate, TD3Loss
+from torchrl_elegant.objectives import DDPGLoss, LeanHardUpdate, LeanSoftUpdate, TD3Loss
 
 pytestmark = pytest.mark.filterwarnings("ignore:No target network updater")
 
@@ -231,6 +232,31 @@ def test_all_targets_move_together_every_so_often(period):
         assert len(set(moved.values())) == 1
         moves.append(moved[names[0]])
     assert moves == [(step + 1) % period == 0 for step in range(6)]
+
+
+def there_and_back(loss, follow):
+    return loss.double().float(), follow
+
+
+def pickled_together(loss, follow):
+    return pickle.loads(pickle.dumps((loss, follow)))
+
+
+@pytest.mark.parametrize("change", [there_and_back, pickled_together])
+@pytest.mark.parametrize(
+    "updater", [partial(LeanSoftUpdate, tau=0.5), partial(LeanHardUpdate, period=1)]
+)
+def test_an_updater_that_has_moved_targets_moves_those_of_a_changed_loss(updater, change):
+    loss = lean_td3()
+    follow = updater(loss)
+    follow.step()
+    loss, follow = change(loss, follow)
+    name = "qvalue_network_params"
+    before = loss._modules[f"target_{name}"].data.clone()
+    loss._modules[name].data.add_(1.0)
+    follow.step()
+    moved = loss._modules[f"target_{name}"].data != before
+    assert all(flags.all() for flags in moved.values(True, True))
 
 
 def test_the_count_is_part_of_the_state():

@@ -711,11 +711,32 @@ def test_the_scale_of_another_baseline_is_left(was, now):
     before.loss.scale.mean.fill_(7.0)
     after.load_state_dict(before.state_dict())
     assert after.loss.scale.mean.item() == (7.0 if was == now else 0.0)
+    # As one loss, which holds the scale as a part as well.
+    whole = WithHamiltonian(base, after)
+    whole.load_state_dict(WithHamiltonian(base, before).state_dict())
+    assert after.loss.scale.mean.item() == (7.0 if was == now else 0.0)
     # Before there was a choice, nothing was said of it.
     old = {key: value for key, value in before.state_dict().items() if key != "baseline"}
     after.loss.scale.mean.fill_(0.0)
     after.load_state_dict(old)
     assert after.loss.scale.mean.item() == 0.0
+
+
+def test_rewards_in_other_units_are_left():
+    base = LOSSES["PPO"]()
+
+    def make(reward_scale):
+        return HamiltonianTerm.for_loss(
+            base, horizon=2, max_age=1000, reward_scale=reward_scale, form="log"
+        )
+
+    before, same, other = make(1.0), make(1.0), make(0.1)
+    before.extend(collected("PPO", WithHamiltonian(base, before)))
+    for after in (same, other):
+        after.load_state_dict(before.state_dict())
+    assert len(same.store) == len(before.store) > 0
+    assert same.loss.scale.count == before.loss.scale.count > 0
+    assert len(other.store) == other.loss.scale.count == 0
 
 
 # ---- in TorchRL's trainer -----------------------------------------------------------------------

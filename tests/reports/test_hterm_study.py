@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shlex
 import sys
 from pathlib import Path
 
@@ -46,6 +47,18 @@ def normal(count, mean, std):
 def test_the_claim_is_judged_by_its_intervals(runs, answer, steadier, no_lower) -> None:
     found = judge(list(runs), list(normal(40, 0.0, 1.0)), BOOTSTRAP)
     assert (found.steadier, found.no_lower, found.answer) == (steadier, no_lower, answer)
+
+
+def test_a_fall_is_judged_as_one_of_the_variance_too() -> None:
+    # A std of a half is a variance of a quarter.
+    found = judge(list(normal(200, 0.0, 0.5)), list(normal(200, 0.0, 1.0)), BOOTSTRAP)
+    assert (found.steadier, found.steadier_by_variance) == ("does not hold", "holds")
+
+
+def test_a_command_names_its_table() -> None:
+    asked = hterm_study.parse(["task=ppo_pendulum", "name=trial", "lr=1e-4"])
+    assert "name=trial lr=1e-4" in asked.command
+    assert hterm_study.parse(shlex.split(asked.command)[2:]).title == "trial"
 
 
 def test_of_a_base_without_spread_nothing_can_be_told() -> None:
@@ -110,6 +123,7 @@ def test_an_arm_keeps_its_folder_under_another_name(tmp_path) -> None:
         ("arm.a=total_frames=9", "`arm.a` must leave total_frames to all arms"),
         ("arm.a=seed=3", "`seed=3` must be left to the study"),
         ("algorithm=sac", "`algorithm=sac` must be left to the task"),
+        ("hterm.horizon=4", "`hterm.horizon=4` must be given to arms"),
         ("train=maybe", "`train` must be true or false, got 'maybe'"),
         ("processes=0", "`processes` must be at least 1, got 0"),
     ],

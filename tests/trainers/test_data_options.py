@@ -371,3 +371,5 @@ def test_refusals(options, name):
 def test_a_run_has_to_be_longer_than_a_row():
     with pytest.raises(ValueError, match="`total_frames` must exceed the 5 steps of one row"):
         SACConfig(n_steps=5, warmup=0).check_budget(total_frames=5, frames_per_batch=1)
+    with pytest.raises(ValueError, match="in each of 64 environments, got `3000`"):
+        SACConfig(n_steps=50).check_budget(total_frames=3000, frames_per_batch=64, num_envs=64)

@@ -34,7 +34,7 @@ def env_of(config: OffPolicyConfig):
 def test_from_collector_to_policy_file(name, tmp_path):
     config = ALGORITHMS[name](**OPTIONS)
     env = env_of(config)
-    learner = Learner(config.assemble(env), max_grad_norm=config.max_grad_norm)
+    learner = Learner(config.assemble(env))
     buffer = make_buffer(size=200, priority=config.priority())
     fold = config.fold()
     with torch.no_grad():

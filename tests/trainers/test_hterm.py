@@ -196,7 +196,7 @@ def taught(config, steps: int = 24):
     """A learner that has seen a rollout, and rows of it to learn from."""
     env = make_env("Pendulum-v1", 4, seed=0)
     kind = RolloutLearner if isinstance(config, OnPolicyConfig) else Learner
-    learner = kind(config.assemble(env), max_grad_norm=config.max_grad_norm)
+    learner = kind(config.assemble(env))
     with torch.no_grad():
         rollout = env.rollout(steps, learner.policy, break_when_any_done=False)
     if kind is RolloutLearner:

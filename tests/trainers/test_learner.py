@@ -12,7 +12,16 @@ from torchrl.envs import EnvBase
 from torchrl.objectives import SACLoss as TorchRLSACLoss
 from torchrl.objectives import SoftUpdate
 
-from torchrl_elegant.algorithms import EveryUpdate, ModSACConfig, Parts, Ramp, SACConfig
+from torchrl_elegant.algorithms import (
+    A2CConfig,
+    DQNConfig,
+    EveryUpdate,
+    ModSACConfig,
+    Parts,
+    PPOConfig,
+    Ramp,
+    SACConfig,
+)
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.objectives import SACLoss
 from torchrl_elegant.trainers.finite import DivergedError
@@ -28,7 +37,8 @@ def env() -> EnvBase:
 def make_learner(config=SACConfig, *, max_grad_norm=None, **options):
     torch.manual_seed(0)
     parts = config(num_cells=(8,), **options).build(env())
-    return Learner(parts, max_grad_norm=max_grad_norm)
+    parts.max_grad_norm = max_grad_norm
+    return Learner(parts)
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +206,22 @@ def test_gradient_norm_is_held(batches):
             learner.update(batch.clone())
     assert min(norms[None]) > 1.0
     assert norms[0.25] == pytest.approx([0.25] * 3, rel=1e-4)
+
+
+@pytest.mark.parametrize("config", [DQNConfig, PPOConfig, A2CConfig, SACConfig])
+def test_the_norm_is_the_configured_one(config):
+    options = {} if config.max_grad_norm is not None else {"max_grad_norm": 0.25}
+    made = make_env("CartPole-v1", 2) if config is DQNConfig else env()
+    settings = config(num_cells=(8,), **options)
+    learner = Learner(settings.assemble(made))
+    used = (learner.max_grad_norm, getattr(learner.optimizer, "max_grad_norm", None))
+    assert settings.max_grad_norm in used
+
+
+def test_a_norm_that_the_optimiser_brings_is_left():
+    parts = SACConfig(num_cells=(8,)).build(env())
+    parts.optimizer.max_grad_norm = 0.5
+    assert Learner(parts).optimizer.max_grad_norm == 0.5
 
 
 def test_observe(batches):

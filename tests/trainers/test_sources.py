@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import multiprocessing
+from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 from faults.runs import check_folder, saved_frames
 from torch import nn
 
-from torchrl_elegant.algorithms import ModSACConfig, SACConfig
+from torchrl_elegant.algorithms import DDPGConfig, ModSACConfig, SACConfig
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
+from torchrl_elegant.trainers import collection
 from torchrl_elegant.trainers.behaviour import behaviour_copy, copy_weights
+from torchrl_elegant.trainers.collection import build_source
+from torchrl_elegant.trainers.config import RunConfig
+from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.learner import Learner
+from torchrl_elegant.trainers.plan import Counters, planned
 from torchrl_elegant.trainers.sources import AsyncSource, SyncSource
 from torchrl_elegant.trainers.train import resume, train
 
@@ -115,6 +122,21 @@ def test_a_push_is_never_late():
     for updates in source:
         source.push(updates)
     assert collector.pushed == [70, 40, 10]
+
+
+@pytest.mark.parametrize("collector", ["sync", "async"])
+def test_a_run_that_goes_on_explores_as_far_as_it_has_come(collector, monkeypatch):
+    config = DDPGConfig(num_cells=(8,), noise_std=0.4, noise_std_end=0.2, warmup=4)
+    run = planned(RunConfig(env=POINT, total_frames=1000, collector=collector), config)
+    make = partial(make_env, POINT)
+    learner = Learner(config.assemble(make(1)))
+    acting = []
+    for name in ("build_collector", "_workers"):
+        monkeypatch.setattr(
+            collection, name, lambda *_: acting.append(learner.policy.noise.scale.item()) or Mock()
+        )
+    build_source(run, config, make, learner, Mock(), Counters(frames=500), Ranks())
+    assert acting == [pytest.approx(0.3)]
 
 
 def test_the_buffer_holds_what_the_loss_needs_and_no_more():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchrl_elegant.algorithms import SACConfig
+from torchrl_elegant.algorithms import REDQConfig, SACConfig
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.trainers.config import RunConfig
@@ -59,6 +59,15 @@ def test_a_run_is_found_as_it_was_left(tmp_path, kept, rows, refill):
     assert not again.folder.stop_path.exists()
 
 
+def test_a_refill_that_leaves_nothing_to_learn_from_is_refused(tmp_path):
+    state, learner, _ = opened(tmp_path / "run", save_buffer=False)
+    learner.updates, state.progress.frames = 33, 600
+    state.checkpoints.save(600, {})
+    long = SACConfig(num_cells=(8,), batch_size=8, warmup=600)
+    with pytest.raises(UsageError, match=r"after the 600 that fill the buffer anew.*got 1000"):
+        opened(tmp_path / "run", again=True, config=long, save_buffer=False)
+
+
 def test_a_damaged_checkpoint_is_passed_over(tmp_path, caplog):
     state, learner, _ = opened(tmp_path / "run")
     for frames in (30, 60):
@@ -77,12 +86,13 @@ def test_a_run_without_a_checkpoint_starts_over(tmp_path):
     assert (again.counters.frames, again.counters.refill, learner.updates, len(buffer)) == (0,) * 4
 
 
-def test_what_is_configured_wins_over_what_is_stored(tmp_path):
-    state, learner, _ = opened(tmp_path / "run")
+@pytest.mark.parametrize("kind", [SACConfig, REDQConfig])
+def test_what_is_configured_wins_over_what_is_stored(tmp_path, kind):
+    state, learner, _ = opened(tmp_path / "run", config=kind(num_cells=(8,), batch_size=8))
     learner.loss.log_alpha.data.fill_(-2.0)
     learner.updates = state.progress.frames = 60
     state.checkpoints.save(60, {})
-    config = SACConfig(
+    config = kind(
         num_cells=(8,),
         batch_size=8,
         actor_lr=1e-2,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from tensordict import TensorDict
@@ -11,7 +13,7 @@ from torchrl.objectives import SoftUpdate
 from torchrl.trainers import ReplayBufferTrainer, Trainer
 from torchrl.trainers.algorithms.sac import SACTrainer
 
-from torchrl_elegant.algorithms import EveryUpdate, ModSACConfig, SACConfig
+from torchrl_elegant.algorithms import DDPGConfig, EveryUpdate, HTermConfig, ModSACConfig, SACConfig
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import build_actor, build_critic
 from torchrl_elegant.objectives import SACLoss
@@ -31,7 +33,7 @@ def buffer():
 
 def make_trainer(config, frames=160, **options):
     torch.manual_seed(0)
-    learner = Learner(config(num_cells=(8,)).build(env()))
+    learner = Learner(config(num_cells=(8,)).assemble(env()))
     trainer = Trainer(
         collector=Collector(env(), learner.policy, frames_per_batch=32, total_frames=frames),
         total_frames=frames,
@@ -107,6 +109,47 @@ def test_every_step_reports_the_same_names():
     assert [metrics["loss_actor"].isnan().item() for metrics in found] == [True, True, False, False]
     assert found[3]["loss_actor"] == found[2]["loss_actor"]
     assert found[3]["loss_qvalue"] != found[2]["loss_qvalue"]
+
+
+def test_what_is_collected_is_shown_to_a_learner_that_wants_to_see_it():
+    term = HTermConfig(horizon=4, period=1)
+    config = partial(SACConfig, hterm=term, normalize_observation=True)
+    trainer, learner = make_trainer(config)
+    joined = []
+    step = trainer.optimization_stepper.step
+
+    def counted(*args):
+        found = step(*args)
+        joined.append("loss_hamiltonian" in found.keys())  # noqa: SIM118
+        return found
+
+    trainer.optimization_stepper.step = counted
+    trainer.train()
+    assert joined == [True] * 20
+    assert len(learner.hterm.store) == 160 / 4
+    assert learner.prepare.state_dict()["observations"]["observation"]["count"] == 160
+
+
+def test_what_moves_over_a_run_moves_with_the_trainers_frames():
+    config = partial(DDPGConfig, noise_std=0.4, noise_std_end=0.2, lr_part=0.0)
+    trainer, learner = make_trainer(config)
+    assert learner.policy.noise.scale == pytest.approx(0.4)
+    trainer.train()
+    assert learner.policy.noise.scale == pytest.approx(0.2)
+    assert [group["lr"] for group in learner.optimizer.param_groups] == [0.0, 0.0]
+
+
+def test_a_fit_to_longer_returns_says_what_rows_lack():
+    trainer, _ = make_trainer(partial(SACConfig, return_fit=0.1))
+    with pytest.raises(KeyError, match="rows must have an entry 'ahead'"):
+        trainer.train()
+
+
+def test_updates_without_having_seen_anything_are_refused():
+    term = HTermConfig(horizon=4, period=1)
+    trainer, learner = make_trainer(partial(SACConfig, hterm=term))
+    with pytest.raises(RuntimeError, match="must be shown all that is collected"):
+        LearnerStepper(learner).step(trainer, env().rollout(8).reshape(-1))
 
 
 def test_another_loss_is_refused():

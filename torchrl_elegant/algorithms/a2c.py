@@ -38,7 +38,7 @@ class A2CConfig(OnPolicyConfig):
         """Whole steps of all environments that make at most one batch."""
         return max(1, min(self.batch_size, total_frames) // num_envs) * num_envs
 
-    def check_budget(self, *, total_frames: int, frames_per_batch: int) -> None:
+    def check_budget(self, *, total_frames: int, frames_per_batch: int, num_envs: int = 1) -> None:
         single = frames_per_batch > 1 or not self.normalize_advantage
         way_out = "a single advantage has no spread: raise it or unset normalize_advantage"
         check(single, "frames_per_batch", "exceed 1 to normalise", frames_per_batch, way_out)

@@ -48,6 +48,7 @@ class Parts:
     return_fit: ReturnFit | None = None
     hterm: HamiltonianTerm | None = None
     target_kl: float | None = None
+    max_grad_norm: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,10 @@ class AlgorithmConfig(ABC):
     has_actor: ClassVar[bool] = True
     #: What the H-term compares rewards with where its options say none.
     hterm_baseline: ClassVar[Baseline] = "mean"
+    #: Whether rewards come to the H-term with ``reward_scale`` in them.
+    hterm_scaled: ClassVar[bool] = False
+    #: Whether the actor is given its spread from outside.
+    deterministic: ClassVar[bool] = False
     # Every family has these, each with defaults of its own.
     gamma: float
     num_cells: tuple[int, ...]
@@ -93,6 +98,8 @@ class AlgorithmConfig(ABC):
         check(kind, "hterm", "be an HTermConfig or none", self.hterm, "write hterm=HTermConfig()")
         fits = self.hterm is None or self.has_actor
         check(fits, "hterm", "be false where there is no actor", "true")
+        if self.hterm is not None and not self.deterministic:
+            check_unused(self.hterm, "sigma", mode="a stochastic actor", other="algorithm=td3")
         known = self.activation in ACTIVATIONS
         check(known, "activation", f"be one of {', '.join(ACTIVATIONS)}", self.activation)
 
@@ -103,13 +110,17 @@ class AlgorithmConfig(ABC):
     def assemble(self, env: EnvBase) -> Parts:
         """What ``build`` makes, with what the options put between data and loss."""
         parts = self.build(env)
+        parts.max_grad_norm = self.max_grad_norm
         if self.normalize_observation or self.normalize_value or self.reward_scale != 1.0:
             self._prepare(parts, env)
         if self.hterm is not None:
             prepare = parts.prepare and parts.prepare.states
-            baseline = self.hterm_baseline
             parts.hterm = self.hterm.build(
-                parts.loss, gamma=self.gamma, baseline=baseline, prepare=prepare
+                parts.loss,
+                gamma=self.gamma,
+                baseline=self.hterm_baseline,
+                prepare=prepare,
+                reward_scale=self.reward_scale if self.hterm_scaled else 1.0,
             )
         return parts
 
@@ -128,7 +139,7 @@ class AlgorithmConfig(ABC):
         environments."""
 
     @abstractmethod
-    def check_budget(self, *, total_frames: int, frames_per_batch: int) -> None:
+    def check_budget(self, *, total_frames: int, frames_per_batch: int, num_envs: int = 1) -> None:
         """Refuse a run in which nothing would be learnt."""
 
     @abstractmethod

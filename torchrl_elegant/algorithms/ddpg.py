@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from torchrl.envs import EnvBase
 
@@ -34,6 +34,8 @@ class DDPGConfig(ActorCriticConfig):
     >>> parts.policy.noise.theta
     0.15
     """
+
+    deterministic: ClassVar[bool] = True
 
     actor_lr: float = option(1e-3, "learning rate of the actor")
     critic_lr: float = option(1e-3, "learning rate of the critics")

@@ -82,9 +82,10 @@ class HTermConfig:
         gamma: float,
         baseline: Baseline,
         prepare: Callable[[TensorDictBase], TensorDictBase] | None,
+        reward_scale: float = 1.0,
     ) -> HamiltonianTerm:
         """The term over the actor of ``loss``; ``gamma`` and ``baseline`` are what the algorithm
-        takes where nothing is said."""
+        takes where nothing is said, ``reward_scale`` is a factor that rewards come with."""
         return HamiltonianTerm.for_loss(
             loss,
             horizon=self.horizon,
@@ -100,6 +101,7 @@ class HTermConfig:
             period=self.period,
             bound=self.bound,
             prepare=prepare,
+            reward_scale=reward_scale,
             weight=self.weight,
             form=self.form,
             clip_epsilon=self.clip_epsilon,

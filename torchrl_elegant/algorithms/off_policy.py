@@ -95,9 +95,11 @@ class OffPolicyConfig(AlgorithmConfig):
         fitting = [n for n in range(1, most + 1) if total_frames % (n * num_envs) == 0]
         return num_envs * max(fitting, default=most)
 
-    def check_budget(self, *, total_frames: int, frames_per_batch: int) -> None:
-        must = f"exceed the {self.span} steps of one row"
-        check(self.span == 1 or total_frames > self.span, "total_frames", must, total_frames)
+    def check_budget(self, *, total_frames: int, frames_per_batch: int, num_envs: int = 1) -> None:
+        where = f" in each of {num_envs} environments" if num_envs > 1 else ""
+        must = f"exceed the {self.span} steps of one row{where}"
+        enough = self.span == 1 or total_frames > self.span * num_envs
+        check(enough, "total_frames", must, total_frames)
         updates = self.updates_per_frame * (total_frames - self.warmup)
         check(
             updates + 1e-6 >= 1,

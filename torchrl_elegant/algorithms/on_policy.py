@@ -33,6 +33,7 @@ class OnPolicyConfig(AlgorithmConfig):
 
     # A critic of states has seen its rollouts.
     hterm_baseline: ClassVar[Baseline] = "value"
+    hterm_scaled: ClassVar[bool] = True
 
     gamma: float = option(0.99, "discount factor")
     lmbda: float = option(0.95, "decay of the advantages' sum: 0 for one step, 1 for whole returns")
@@ -127,7 +128,7 @@ class OnPolicyConfig(AlgorithmConfig):
         """
         return -(-min(_FRAMES, total_frames) // num_envs) * num_envs
 
-    def check_budget(self, *, total_frames: int, frames_per_batch: int) -> None:
+    def check_budget(self, *, total_frames: int, frames_per_batch: int, num_envs: int = 1) -> None:
         check(
             self.batch_size <= frames_per_batch,
             "batch_size",

@@ -94,7 +94,8 @@ class CriticTrust:
         self.actor_updates += "loss_actor" in terms
         error = terms["critic_error"].detach()
         self.running_error = self.running_error.to(error).lerp(error, 1.0 - self.decay)
-        last = self.critic_updates == self.window
+        # A run that goes on may have been given a smaller window than it has counted.
+        last = self.critic_updates >= self.window
         if last or self.critic_updates % self.refresh == 0:
             self.ratio = actor_ratio(critic_trust(self.running_error.item()))
         if last:

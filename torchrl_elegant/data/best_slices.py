@@ -151,13 +151,19 @@ class BestSlices:
         done, terminated = (slices.get(key).squeeze(-1) for key in self._after[1:])
         return steps_of(done, terminated, slices[MASK])
 
+    def _young(self, born: Tensor) -> Tensor:
+        """Which slices stay, by the frames at which they ended."""
+        young = born > self.frames - self.max_age
+        # Many environments collect more than a slice's length ages by before the next one ends.
+        return young | (born == born.max()) if len(born) else young
+
     def _keep(self, new: TensorDict) -> None:
         """The best of the old and the new that are young enough, in their order."""
         # The newest in front, and of equals it stays there.
         every = new[torch.arange(len(new) - 1, -1, -1, device=new.device)]
         if self._kept is not None:
             every = torch.cat([every, self._kept])
-        young = every[_BORN][:, 0] > self.frames - self.max_age
+        young = self._young(every[_BORN][:, 0])
         if not len(new) and bool(young.all()):
             return
         every = every[young]

@@ -34,6 +34,8 @@ class HamiltonianTerm:
         bound: what the norm of the gradient that ``backward`` adds may be at most, in norms of the
             gradient that is there; None for any.
         prepare: shows slices, and steps before they are stored, as the actor should see them.
+        reward_scale: factor that the rewards of ``extend`` have been given already; the term goes
+            on with slices and a scale of its own factor alone.
     """
 
     name = "loss_hamiltonian"
@@ -47,6 +49,7 @@ class HamiltonianTerm:
         period: int = 1,
         bound: float | None = None,
         prepare: Callable[[TensorDictBase], TensorDictBase] | None = None,
+        reward_scale: float = 1.0,
     ) -> None:
         for name, value in (("slices", slices), ("period", period)):
             if value < 1:
@@ -56,7 +59,7 @@ class HamiltonianTerm:
         if loss.reduction == "none":
             raise ValueError("`reduction` must be mean or sum beside another loss, got `none`")
         self.loss, self.store, self.slices, self.period = loss, store, slices, period
-        self.bound, self.prepare = bound, prepare
+        self.bound, self.prepare, self.reward_scale = bound, prepare, reward_scale
         self._calls = 0
 
     @classmethod
@@ -74,6 +77,7 @@ class HamiltonianTerm:
         period: int = 1,
         bound: float | None = None,
         prepare: Callable[[TensorDictBase], TensorDictBase] | None = None,
+        reward_scale: float = 1.0,
         **options: Any,
     ) -> HamiltonianTerm:
         """A term over the actor that ``base_loss`` trains, and a store that suits it.
@@ -106,7 +110,15 @@ class HamiltonianTerm:
             device=next(loss.parameters()).device,
             seed=seed,
         )
-        return cls(loss, store, slices=slices, period=period, bound=bound, prepare=prepare)
+        return cls(
+            loss,
+            store,
+            slices=slices,
+            period=period,
+            bound=bound,
+            prepare=prepare,
+            reward_scale=reward_scale,
+        )
 
     def extend(self, batch: TensorDictBase, *, stream: int = 0) -> None:
         """Take in newly collected steps ``[*envs, time]`` of the environments of ``stream``.
@@ -156,20 +168,27 @@ class HamiltonianTerm:
     def state_dict(self) -> dict[str, Any]:
         return {
             "baseline": self.loss.baseline,
+            "reward_scale": self.reward_scale,
             "scale": self.loss.scale.state_dict(),
             "store": self.store.state_dict(),
             "calls": self._calls,
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        self._calls, was = state_dict["calls"], state_dict.get("baseline")
-        if was == self.loss.baseline:
+        self._calls = state_dict["calls"]
+        was, factor = state_dict.get("baseline"), state_dict.get("reward_scale", self.reward_scale)
+        same = factor == self.reward_scale
+        if same and was == self.loss.baseline:
             self.loss.scale.load_state_dict(state_dict["scale"])
         else:
             # The mean of other numbers would make all that comes look good, or none of it.
-            torchrl_logger.info("the H-term measures rewards anew: baseline was %s", was)
+            self.loss.scale.reset()
+            torchrl_logger.info(
+                "the H-term measures rewards anew: baseline was %s, reward_scale %s", was, factor
+            )
         try:
-            self.store.load_state_dict(state_dict["store"])
+            if same:
+                self.store.load_state_dict(state_dict["store"])
         except ValueError as error:
             # Slices are soon replaced anyway: options may change when a run goes on.
             torchrl_logger.info("the H-term begins with a new store: %s", error)

@@ -41,7 +41,12 @@ class ReturnFit:
         self.loss, self.weight = loss, weight
 
     def __call__(self, batch: TensorDictBase) -> Tensor:
-        loss, ahead = self.loss, batch.get(AHEAD)
+        loss, ahead = self.loss, batch.get(AHEAD, None)
+        if ahead is None:
+            raise KeyError(
+                f"rows must have an entry {AHEAD!r} for a return fit, got none; store them through "
+                "a MultiStepFold with ahead_steps"
+            )
         far = batch.copy().set("next", ahead)
         far.set("steps_to_next_obs", ahead.get("steps_to_next_obs"))
         target = loss._target_value(far).mean()

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 # Numbers that hardly differ are measured by their size instead: noise is not blown up.
 _LEAST_SPREAD = 0.1
+_AT_FIRST = {"mean": 0.0, "variance": 1.0, "count": 0.0}
 
 
 class RunningScale(nn.Module):
@@ -33,7 +34,7 @@ class RunningScale(nn.Module):
         if window < 1:
             raise ValueError(f"`window` must be at least 1, got `{window}`")
         self.window = window
-        for name, value in (("mean", 0.0), ("variance", 1.0), ("count", 0.0)):
+        for name, value in _AT_FIRST.items():
             self.register_buffer(name, torch.tensor(value))
 
     @property
@@ -41,6 +42,11 @@ class RunningScale(nn.Module):
         """Standard deviation; at least a tenth of the mean, whatever its sign."""
         least = (_LEAST_SPREAD * self.mean.abs()).clamp(min=1e-8)
         return self.variance.sqrt().maximum(least)
+
+    def reset(self) -> None:
+        """Forget all numbers."""
+        for name, value in _AT_FIRST.items():
+            getattr(self, name).fill_(value)
 
     @torch.no_grad()
     def observe(self, values: Tensor, counts: Tensor) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 from torchrl.objectives import LossModule, SoftUpdate
@@ -14,11 +17,19 @@ class _LeanUpdater(TargetNetUpdater):
     """Gathers once the networks' tensors and those of their targets."""
 
     _pairs: Pairs | None = None
+    _tables: Sequence[object] = ()
 
     def _current(self) -> Pairs:
-        if self._pairs is None or not self._is_current(*self._pairs):
-            self._pairs = self._gather()
+        # A loss that was cast or moved has new target tensors in new tables, there and back too.
+        tables = [self.loss_module._modules[name]._param_td for name in self._target_names]
+        known = [id(table) for table in tables] == [id(table) for table in self._tables]
+        if self._pairs is None or not known:
+            self._pairs, self._tables = self._gather(), tables
         return self._pairs
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy moves its own targets.
+        return {**self.__dict__, "_pairs": None, "_tables": ()}
 
     def _gather(self) -> Pairs:
         sources: list[Tensor] = []
@@ -30,11 +41,6 @@ class _LeanUpdater(TargetNetUpdater):
                     sources.append(source)
                     targets.append(target.get(key).data)
         return sources, targets
-
-    @staticmethod
-    def _is_current(sources: list[Tensor], targets: list[Tensor]) -> bool:
-        # A loss that was cast or moved keeps its parameters but has new target tensors.
-        return sources[0].device == targets[0].device and sources[0].dtype == targets[0].dtype
 
 
 class LeanSoftUpdate(_LeanUpdater, SoftUpdate):

@@ -49,6 +49,8 @@ class WithHamiltonian(LossModule):
                 "; lower its weight"
             )
         self.base_loss, self.hamiltonian, self.term = base_loss, term.loss, term
+        self._stored: Mapping[str, Any] | None = None
+        self.register_load_state_dict_post_hook(_load_term)
 
     @property
     def in_keys(self) -> list[NestedKey]:
@@ -78,10 +80,17 @@ class WithHamiltonian(LossModule):
         return self.term.state_dict()
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
-        """The counterpart of ``get_extra_state``."""
-        self.term.load_state_dict(state)
+        """The counterpart of ``get_extra_state``; taken up when all else has been loaded."""
+        self._stored = state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         # In a copy, a network that holds its parameters is copied apart from them.
         share_actor(self.base_loss, self.hamiltonian)
+
+
+def _load_term(loss: WithHamiltonian, _: object) -> None:
+    # Last, because the scale, which the term may refuse, is loaded as a part of its loss, too.
+    if loss._stored is not None:
+        loss.term.load_state_dict(loss._stored)
+        loss._stored = None

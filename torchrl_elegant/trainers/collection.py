@@ -31,6 +31,8 @@ def build_source(
     ranks: Ranks,
 ) -> Source:
     """Collector and buffer, in the mode that is configured."""
+    # Before the policy is copied: a run that goes on explores as far as it has come.
+    learner.at(counters.frames / run.total_frames)
     if run.collector == "async":
         workers = _workers(run, config, make, learner, buffer, counters)
         return AsyncSource(workers, learner, push_interval=run.push_interval)

@@ -28,14 +28,13 @@ class Learner:
     """Holds loss, optimiser, target updater and actor schedule; ``update`` is all it does.
 
     Args:
-        parts: what an algorithm's ``build`` made.
-        max_grad_norm: largest norm of the gradient, none by default.
+        parts: what an algorithm's ``assemble`` made.
         ranks: processes to average gradients with, none by default.
 
     >>> from torchrl_elegant.algorithms import SACConfig
     >>> from torchrl_elegant.envs import make_env
     >>> env = make_env("Pendulum-v1", num_envs=8)
-    >>> learner = Learner(SACConfig(num_cells=(8,)).build(env))
+    >>> learner = Learner(SACConfig(num_cells=(8,)).assemble(env))
     >>> metrics = learner.update(env.rollout(1).reshape(-1))
     >>> learner.updates, "loss_qvalue" in metrics
     (1, True)
@@ -45,7 +44,6 @@ class Learner:
         self,
         parts: Parts,
         *,
-        max_grad_norm: float | None = None,
         ranks: Ranks | None = None,
     ) -> None:
         self.policy = parts.policy
@@ -55,10 +53,10 @@ class Learner:
         self.schedule = parts.schedule
         self.ramps = parts.ramps
         self.prepare, self.return_fit, self.hterm = parts.prepare, parts.return_fit, parts.hterm
-        self.max_grad_norm = max_grad_norm
-        if isinstance(self.optimizer, LeanAdam):
+        self.max_grad_norm = parts.max_grad_norm
+        if isinstance(self.optimizer, LeanAdam) and self.max_grad_norm is not None:
             # It clips while it steps.
-            self.optimizer.max_grad_norm, self.max_grad_norm = max_grad_norm, None
+            self.optimizer.max_grad_norm, self.max_grad_norm = self.max_grad_norm, None
         self.ranks = ranks
         self._gather: Gather = alone if ranks is None else ranks.gather
         self.updates = 0

@@ -108,7 +108,8 @@ def planned(run: RunConfig, config: AlgorithmConfig) -> RunConfig:
     frames = run.frames_per_batch or config.frames_per_batch(
         total_frames=run.total_frames, num_envs=envs
     )
-    config.check_budget(total_frames=run.total_frames, frames_per_batch=frames)
+    every = run.num_envs * (run.num_workers if run.collector != "sync" else 1)
+    config.check_budget(total_frames=run.total_frames, frames_per_batch=frames, num_envs=every)
     if frames % envs:
         raise UsageError(
             f"`frames_per_batch` must be a multiple of num_workers * num_envs ({envs}), got "

@@ -24,7 +24,7 @@ class RolloutLearner(Learner):
     >>> from torchrl_elegant.algorithms import PPOConfig
     >>> from torchrl_elegant.envs import make_env
     >>> env = make_env("Pendulum-v1", num_envs=4)
-    >>> learner = RolloutLearner(PPOConfig(num_cells=(8,)).build(env))
+    >>> learner = RolloutLearner(PPOConfig(num_cells=(8,)).assemble(env))
     >>> rows = learner.rows(env.rollout(5, learner.policy).detach())
     >>> rows.shape, sorted(learner.update(rows))
     (torch.Size([20]), ['loss_critic', 'loss_objective'])

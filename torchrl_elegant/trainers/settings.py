@@ -12,7 +12,8 @@ from torchrl_elegant.trainers.learner import Learner
 # Hyper-parameters that losses keep as buffers, and so write into every checkpoint.
 _DECIDED = frozenset(
     {
-        *("_target_entropy", "target_entropy", "alpha_init", "min_log_alpha", "max_log_alpha"),
+        *("_target_entropy", "target_entropy", "target_entropy_buffer"),
+        *("alpha_init", "min_log_alpha", "max_log_alpha"),
         *("clip_epsilon", "clip_value", "critic_coeff", "entropy_coeff"),
     }
 )

@@ -61,9 +61,7 @@ def build_learner(
             parts = config.assemble(env)
         _check_storable(parts.policy)
         kind = RolloutLearner if isinstance(config, OnPolicyConfig) else Learner
-        learner = kind(
-            parts, max_grad_norm=config.max_grad_norm, ranks=ranks if ranks.count > 1 else None
-        )
+        learner = kind(parts, ranks=ranks if ranks.count > 1 else None)
         about = {name: getattr(env, name, None) for name in ("action_low", "action_high")}
         about["discrete_actions"] = _discrete_form(env)
         if isinstance(env, GymnasiumEnv):

@@ -148,7 +148,14 @@ def _load(
     state.counters.frames, state.counters.updates = frames, learner.updates
     state.counters.debt = state.progress.debt
     if isinstance(config, OffPolicyConfig) and buffer is not None and not len(buffer):
-        state.counters.refill = min(frames, max(config.warmup, _REFILL_BATCHES * config.batch_size))
+        refill = min(frames, max(config.warmup, _REFILL_BATCHES * config.batch_size))
+        if (run.total_frames - frames - refill) * config.updates_per_frame < 1:
+            raise UsageError(
+                f"`total_frames` must leave frames to learn from after the {refill} that fill the "
+                f"buffer anew, which was not stored, got {run.total_frames} with {frames} done; "
+                "set total_frames higher"
+            )
+        state.counters.refill = refill
     torchrl_logger.info("going on from frame %d (%s)", frames, path.name)
 
 

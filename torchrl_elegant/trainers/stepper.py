@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,11 +20,13 @@ class LearnerStepper(OptimizationStepper):
     The loss is evaluated through the trainer's ``compute_loss``, so that its Ray learners average
     gradients as for any other stepper. The learner moves its own target networks and priorities:
     give the trainer no ``optimizer`` and no ``target_net_updater``. Learner and trainer must hold
-    the same loss object.
+    the same loss object. A learner that wants to see what is collected, such as one with the
+    H-term or with running scales, is shown each batch before the trainer's own hooks are. What
+    moves over a run, such as an exploration rate, moves with the trainer's frames.
 
     >>> from torchrl_elegant.algorithms import SACConfig
     >>> from torchrl_elegant.envs import make_env
-    >>> learner = Learner(SACConfig(num_cells=(8,)).build(make_env("Pendulum-v1")))
+    >>> learner = Learner(SACConfig(num_cells=(8,)).assemble(make_env("Pendulum-v1")))
     >>> LearnerStepper(learner).optimizer_step_count
     0
     """
@@ -33,6 +36,12 @@ class LearnerStepper(OptimizationStepper):
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
         self._last: dict[str, Tensor] = {}
+        self._shown = not learner.sees_every_row
+
+    def register(self, trainer: Trainer, name: str = "optimization_stepper") -> None:
+        super().register(trainer, name)
+        if self.learner.observes:
+            trainer.register_op("batch_process", self._show)
 
     @property
     def optimizer_step_count(self) -> int:
@@ -45,6 +54,14 @@ class LearnerStepper(OptimizationStepper):
                 f"`loss_module` must be the learner's own loss, got another "
                 f"`{type(trainer.loss_module).__name__}`; pass learner.loss to the Trainer"
             )
+        if not self._shown:
+            raise RuntimeError(
+                "the learner must be shown all that is collected, got updates and no batch: the "
+                "H-term and running scales need a trainer that hands batches over, which one with "
+                "async_collection or with Ray's learners does not"
+            )
+        if 0 < trainer.total_frames < math.inf:
+            self.learner.at(min(1.0, trainer.collected_frames / trainer.total_frames))
         metrics = self.learner.update(sub_batch, call=trainer.compute_loss)
         buffer = getattr(trainer, "replay_buffer", None)
         if buffer is not None and hasattr(buffer, "update_tensordict_priority"):
@@ -56,6 +73,11 @@ class LearnerStepper(OptimizationStepper):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         self.learner.load_state_dict(state_dict)
+
+    def _show(self, batch: TensorDictBase) -> TensorDictBase:
+        self.learner.observe(batch)
+        self._shown = True
+        return batch
 
     def _complete(self, metrics: dict[str, Tensor]) -> TensorDict:
         """Add the terms that this update left out, as they last were, not a number at first.

@@ -29,7 +29,7 @@ def make(case: OffPolicyCase) -> Callable[[int], int]:
     torch.manual_seed(case.seed)
     env = make_env(case.env, 1, seed=case.seed)
     config = config_of(case)
-    learner = Learner(config.build(env), max_grad_norm=config.max_grad_norm)
+    learner = Learner(config.assemble(env))
     buffer = make_buffer(size=case.buffer)
     if case.kind == "update":
         buffer.extend(stored(case, env))

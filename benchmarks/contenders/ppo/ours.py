@@ -46,7 +46,7 @@ def make(case: PPOCase) -> Callable[[int], int]:
     torch.manual_seed(case.seed)
     env = make_env(case.env, case.envs, seed=case.seed)
     algorithm = config(case)
-    learner = RolloutLearner(algorithm.build(env), max_grad_norm=algorithm.max_grad_norm)
+    learner = RolloutLearner(algorithm.assemble(env))
     collector = SyncCollector(
         env,
         learner.policy,
