@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import FrozenInstanceError, dataclass, fields
 from typing import Literal
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +13,7 @@ from torchrl_elegant.algorithms import (
     ALGORITHMS,
     CriticTrust,
     EveryUpdate,
+    HTermConfig,
     ModSACConfig,
     OffPolicyConfig,
     SACConfig,
@@ -185,6 +187,42 @@ def test_every_literal_of_a_subclass_is_checked():
         Choosy(maybe="c")
     with pytest.raises(ValueError, match="`number` must be one of 1, 2, got `3`"):
         Choosy(number=3)
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "message"),
+    [
+        (SACConfig, {"batch_size": 16.0}, "`batch_size` must be an integer, got `16.0`"),
+        (SACConfig, {"batch_size": True}, "`batch_size` must be an integer, got `True`"),
+        (SACConfig, {"gamma": "0.9"}, "`gamma` must be a number, got `0.9`"),
+        (SACConfig, {"normalize_value": "false"}, "`normalize_value` must be true or false"),
+        (SACConfig, {"num_cells": 64}, "`num_cells` must be several, each an integer, got `64`"),
+        (SACConfig, {"num_cells": (64, 0.5)}, "`num_cells` must be several, each an integer"),
+        (SACConfig, {"max_grad_norm": "1"}, "`max_grad_norm` must be a number or none, got `1`"),
+        (HTermConfig, {"period": 2.5}, "`period` must be an integer, got `2.5`"),
+        (Choosy, {"free": 3}, "`free` must be a text or none, got `3`"),
+    ],
+)
+def test_types_are_checked_wherever_values_come_from(config, options, message):
+    with pytest.raises(ValueError, match=message):
+        config(**options)
+
+
+def test_numbers_of_numpy_are_numbers():
+    config = SACConfig(batch_size=np.int64(8), gamma=np.float32(0.5), num_cells=[np.int32(8)])
+    assert (config.batch_size, config.gamma) == (8, 0.5)
+    assert SACConfig(actor_lr=1, gamma=0).actor_lr == 1
+
+
+def test_fields_of_a_class_that_is_no_dataclass_are_refused():
+    class Plain(SACConfig):
+        actor_lr: float = 1e-2
+        num_critics = 7
+        mine: int = 3
+
+    with pytest.raises(ValueError, match="for actor_lr, mine, num_critics to count, got a plain"):
+        register("plain")(Plain)
+    assert "plain" not in ALGORITHMS
 
 
 def test_the_way_out_ends_the_error():

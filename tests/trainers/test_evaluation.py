@@ -16,6 +16,8 @@ from torchrl.envs import GymEnv
 from torchrl.envs.utils import ExplorationType, exploration_type
 
 from torchrl_elegant.envs import make_env
+from torchrl_elegant.modules import build_stochastic_actor
+from torchrl_elegant.trainers import play
 from torchrl_elegant.trainers.evaluation import (
     Evaluation,
     PolicyEvaluator,
@@ -102,6 +104,22 @@ def test_several_environments_are_refused():
     several = make_env(partial(GymEnv, "Pendulum-v1"), 3)
     with pytest.raises(ValueError, match="`env` must be a single environment, got 3"):
         PolicyEvaluator(several, Policy(), episodes=1)
+
+
+def test_episodes_without_an_end_are_left_when_somebody_asks(caplog, monkeypatch):
+    monkeypatch.setattr(play, "_LONG", 600)
+    env = make_env(partial(gymnasium.make, "Pendulum-v1", max_episode_steps=10**9), 2)
+    evaluator = PolicyEvaluator(env, build_stochastic_actor(env), episodes=2)
+    asked = []
+
+    def stop():
+        asked.append(None)
+        return len(asked) == 4
+
+    with pytest.raises(play.PlayStopped), caplog.at_level("WARNING", "torchrl"):
+        evaluator.evaluate(stop)
+    evaluator.shutdown()
+    assert caplog.text.count("`env` must end its episodes") == 1
 
 
 @pytest.mark.parametrize(("envs", "episodes"), [(2, 4), (3, 4), (4, 3), (1, 3)])

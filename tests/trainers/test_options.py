@@ -70,6 +70,8 @@ def test_dotted_keys_fill_mappings():
         (["algoritm=toy"], "did you mean `algorithm`?"),
         (["qqqqqq=3"], "see --help"),
         (["seed.x=3"], "unknown option `seed.x`"),
+        (["clip=0.1"], "unknown option `clip`: an option of other, not of toy"),
+        (["algorithm="], "`algorithm` must be a name or package.module:name, got nothing"),
         (["algorithm=tou"], "unknown algorithm 'tou': did you mean `toy`?"),
         (["seed=abc"], "`seed` must be an integer, got 'abc'"),
         (["seed="], "`seed` must be an integer, got ''"),

@@ -8,9 +8,12 @@ import os
 import re
 import signal
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
 from faults.fault_envs import Point, huge_reward, point
@@ -26,7 +29,7 @@ from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.metrics_file import read_metrics
 from torchrl_elegant.trainers.pace import PACE_COLUMNS
 from torchrl_elegant.trainers.policy_file import Policy
-from torchrl_elegant.trainers.train import TrainResult, resume
+from torchrl_elegant.trainers.train import TrainResult, resume, run_with, stored_run
 from torchrl_elegant.trainers.values import UsageError
 
 # The package gives this name to the function.
@@ -238,6 +241,70 @@ def test_a_file_named_stop_ends_the_run(go, tmp_path):
     # An old request does not stop the run that goes on.
     more = saved_frames(result.folder) + 30
     assert frames_of(resume(result.folder, total_frames=more, env_factory=Point)) == more
+
+
+class Endless(gymnasium.Env):
+    """No episode of it ends once the file is there, and evaluation has begun."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+
+    def __init__(self, stop: Path) -> None:
+        self.stop, self.steps = stop, 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 1_000:
+            self.stop.touch()
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+def test_a_stop_ends_an_evaluation_without_an_end_and_what_is_learnt_is_kept(go, tmp_path):
+    result = go(env=lambda: Endless(tmp_path / "run" / "stop"))
+    assert not result.history
+    assert (result.folder / "policy.pt").exists()
+    assert any((result.folder / "checkpoints").iterdir())
+
+
+def test_another_size_is_named_when_a_run_goes_on(go):
+    folder = go().folder
+    message = r"`num_cells` must stay .* \(num_cells=\(8,\)\) .*, got num_cells=\(16,\)"
+    with pytest.raises(UsageError, match=message):
+        _, run, config = stored_run(folder)
+        larger = replace(config, num_cells=(16,))
+        run_with(replace(run, total_frames=90), larger, folder)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (SACConfig, "must be a configuration such as SACConfig.., got the class SACConfig"),
+        ("sac", "must be a configuration such as SACConfig.., got sac"),
+    ],
+)
+def test_what_is_no_configuration_is_named(go, config, message):
+    with pytest.raises(UsageError, match=message):
+        go(config)
+
+
+def test_more_frames_a_batch_than_there_are_is_refused(go):
+    with pytest.raises(UsageError, match=r"at most total_frames \(60\), got 64"):
+        go(num_envs=4, frames_per_batch=64)
+
+
+def test_a_buffer_of_pictures_beyond_all_memory_is_refused(go):
+    large = SACConfig(buffer_size=10**9)
+    with pytest.raises(UsageError, match="`buffer_size` must fit into memory, got 1000000000 rows"):
+        go(large, pixels="render", resize=84, frame_stack=4, grey=True)
+
+
+def test_a_place_that_takes_no_folder_is_refused(go, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="`folder` must be where files can be written"):
+        go(name="file/run")
 
 
 def test_a_folder_that_holds_a_run_is_refused(go):

@@ -14,7 +14,7 @@ from torchrl.objectives import LossModule
 from torchrl.objectives.utils import TargetNetUpdater
 
 from torchrl_elegant.algorithms.checks import check as check
-from torchrl_elegant.algorithms.checks import check_choices
+from torchrl_elegant.algorithms.checks import check_fields
 from torchrl_elegant.algorithms.checks import check_unused as check_unused
 from torchrl_elegant.algorithms.checks import option as option
 from torchrl_elegant.algorithms.hterm import HTermConfig
@@ -85,7 +85,7 @@ class AlgorithmConfig(ABC):
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check(0.0 <= self.gamma <= 1.0, "gamma", "lie in [0, 1]", self.gamma)
         check(self.batch_size >= 1, "batch_size", "be at least 1", self.batch_size)
         norm = self.max_grad_norm

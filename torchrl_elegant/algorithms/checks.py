@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, fields
+from numbers import Integral, Real
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -29,11 +30,22 @@ def check(condition: bool, name: str, must: str, value: Any, way_out: str = "") 
         raise ValueError(f"`{name}` must {must}, got `{value}`" + (way_out and f"; {way_out}"))
 
 
-def check_choices(config: Any) -> None:
-    """Refuse values that a field's ``Literal`` does not list, wherever they come from."""
-    for name, hint in get_type_hints(type(config)).items():
-        choices, value = _choices(hint), getattr(config, name, None)
-        check(not choices or value in choices, name, f"be one of {_listed(choices)}", value)
+def check_fields(config: Any) -> None:
+    """Refuse values that a field's annotation does not allow, wherever they come from.
+
+    >>> from dataclasses import make_dataclass
+    >>> check_fields(make_dataclass("Config", [("size", int | None)])(2.5))
+    Traceback (most recent call last):
+    ValueError: `size` must be an integer or none, got `2.5`
+    """
+    hints = get_type_hints(type(config))
+    for item in fields(config):
+        hint, value = hints[item.name], getattr(config, item.name)
+        choices = _choices(hint)
+        if choices:
+            check(value in choices, item.name, f"be one of {_listed(choices)}", value)
+        else:
+            check(_allows(hint, value), item.name, f"be {_described(hint)}", value)
 
 
 def check_unused(config: Any, *names: str, mode: str, other: str) -> None:
@@ -51,6 +63,40 @@ def _choices(hint: Any) -> tuple[Any, ...]:
         members = [(None,) if one is type(None) else _choices(one) for one in get_args(hint)]
         return tuple(choice for some in members for choice in some) if all(members) else ()
     return ()
+
+
+# What the command line, a file or a caller may write; every other annotation is left alone.
+_KINDS: dict[Any, tuple[type, str]] = {
+    bool: (bool, "true or false"),
+    int: (Integral, "an integer"),
+    float: (Real, "a number"),
+    str: (str, "a text"),
+    type(None): (type(None), "none"),
+}
+
+
+def _allows(hint: Any, value: Any) -> bool:
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        return any(_allows(one, value) for one in get_args(hint))
+    if get_origin(hint) is tuple:
+        each = get_args(hint)[0]
+        return isinstance(value, (tuple, list)) and all(_allows(each, one) for one in value)
+    if hint not in _KINDS:
+        return True
+    # Of numbers a bool is one only by name.
+    return isinstance(value, _KINDS[hint][0]) and (hint is bool or not isinstance(value, bool))
+
+
+def _described(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return f"one of {_listed(get_args(hint))}"
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(_described(one) for one in get_args(hint))
+    if get_origin(hint) is tuple:
+        return f"several, each {_described(get_args(hint)[0])}"
+    return _KINDS[hint][1] if hint in _KINDS else getattr(hint, "__name__", str(hint))
 
 
 def _listed(choices: tuple[Any, ...]) -> str:

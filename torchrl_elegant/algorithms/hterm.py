@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDictBase
 from torchrl.objectives import LossModule
 
-from torchrl_elegant.algorithms.checks import check, check_choices, check_unused, option
+from torchrl_elegant.algorithms.checks import check, check_fields, check_unused, option
 from torchrl_elegant.functional import Form
 from torchrl_elegant.objectives import HamiltonianTerm
 from torchrl_elegant.objectives.slice_rewards import Baseline
@@ -49,7 +49,7 @@ class HTermConfig:
     sigma: float = option(0.1, "spread that a deterministic actor is given, of half its range")
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         for name in ("horizon", "slices", "period", "max_age"):
             check(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
         most, best, bound = self.capacity, self.best, self.bound

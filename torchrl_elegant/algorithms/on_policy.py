@@ -12,10 +12,16 @@ import torch
 from torchrl.envs import EnvBase
 from torchrl.objectives.utils import ValueEstimators
 
-from torchrl_elegant.algorithms.base import AlgorithmConfig, Parts, check, option
+from torchrl_elegant.algorithms.base import AlgorithmConfig, Parts, check, check_unused, option
 from torchrl_elegant.algorithms.optimiser import LeanAdam
 from torchrl_elegant.algorithms.ramp import Ramp, ramp_lr, ramp_to
-from torchrl_elegant.modules import StateValue, StochasticActor, build_stochastic_actor, build_value
+from torchrl_elegant.modules import (
+    GaussianActor,
+    StateValue,
+    StochasticActor,
+    build_stochastic_actor,
+    build_value,
+)
 from torchrl_elegant.objectives.on_policy import OnPolicyLoss
 from torchrl_elegant.objectives.slice_rewards import Baseline
 
@@ -84,6 +90,9 @@ class OnPolicyConfig(AlgorithmConfig):
     def build(self, env: EnvBase) -> Parts:
         networks: dict[str, Any] = {"num_cells": self.num_cells, "activation": self.activation}
         actor = build_stochastic_actor(env, log_std=self.log_std, **networks)
+        if not isinstance(actor, GaussianActor):
+            other = "an environment with continuous actions"
+            check_unused(self, "log_std", mode="discrete actions", other=other)
         loss = self.build_loss(actor, build_value(env, **networks))
         kind = {"gae": ValueEstimators.GAE, "vtrace": ValueEstimators.VTrace}[self.advantage]
         loss.make_value_estimator(kind, **self.estimator_arguments())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import TypeVar
 
 from torchrl_elegant.algorithms.base import AlgorithmConfig
@@ -30,11 +31,27 @@ def register(name: str) -> Callable[[_Config], _Config]:
     def add(config: _Config) -> _Config:
         if name in ALGORITHMS and ALGORITHMS[name].__qualname__ != config.__qualname__:
             raise ValueError(f"`name` must be new, got `{name}`, taken by {ALGORITHMS[name]}")
+        unmarked = _fields_of_its_own(config)
+        if unmarked and "__dataclass_fields__" not in vars(config):
+            raise ValueError(
+                f"`{config.__name__}` must be a dataclass for {', '.join(unmarked)} to count, got "
+                "a plain class; write @dataclass(frozen=True, kw_only=True) below @register"
+            )
         config.name = name
         ALGORITHMS[name] = config
         return config
 
     return add
+
+
+def _fields_of_its_own(config: type[AlgorithmConfig]) -> list[str]:
+    """What the body of a class sets or adds that only a dataclass would have as a field."""
+    body = vars(config)
+    hints = body.get("__annotations__", {}).items()
+    added = {
+        name for name, hint in hints if not str(hint).startswith(("ClassVar", "typing.ClassVar"))
+    }
+    return sorted(added | ({item.name for item in fields(config)} & body.keys()))
 
 
 def that_take(actions: str) -> list[str]:

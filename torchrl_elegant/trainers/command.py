@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torchrl_elegant.algorithms import ALGORITHMS
-from torchrl_elegant.algorithms.base import check, check_choices, option
+from torchrl_elegant.algorithms.base import check, check_fields, option
 from torchrl_elegant.algorithms.tuned import tuned_settings
 from torchrl_elegant.trainers.atomic import write_file
 from torchrl_elegant.trainers.config_file import Stored
@@ -43,8 +43,9 @@ class EvaluateOptions:
     video: bool = option(False, "write a GIF of one episode into the run folder")
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check(self.episodes >= 1, "episodes", "be at least 1", self.episodes)
+        check(self.seed >= 0, "seed", "be 0 or more", self.seed)
 
 
 def train_command(argv: Sequence[str], *, program: str, default: str) -> int:

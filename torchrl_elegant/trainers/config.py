@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from torchrl_elegant.algorithms.base import check, check_choices, check_unused, option
+from torchrl_elegant.algorithms.base import check, check_fields, check_unused, option
 from torchrl_elegant.envs import Pixels
 
 __all__ = ["RunConfig"]
@@ -82,7 +82,7 @@ class RunConfig:
     progress: bool = option(True, "show a progress bar")
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         self._check_names()
         self._check_counts()
         self.picture_options()

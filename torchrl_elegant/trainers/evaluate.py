@@ -33,7 +33,7 @@ def evaluate_run(
 ) -> tuple[Evaluation, Path | None]:
     """Play whole episodes with the deterministic policy; the film's path, if one was asked for."""
     folder = Path(folder)
-    _, run, _ = stored_run(folder)
+    _, run, _ = stored_run(folder, option="run")
     path = folder / ("policy.pt" if policy == "final" else "policy_best.pt")
     if not path.is_file():
         raise UsageError(

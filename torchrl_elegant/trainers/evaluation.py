@@ -102,11 +102,15 @@ class PolicyEvaluator:
             metrics_fn=self._take,
         )
 
-    def evaluate(self) -> Evaluation:
-        """Play the episodes; the random streams of training are left where they were."""
+    def evaluate(self, should_stop: Callable[[], bool] = lambda: False) -> Evaluation:
+        """Play the episodes; the random streams of training are left where they were.
+
+        Over a ``GymnasiumEnv`` ``PlayStopped`` ends it where ``should_stop`` says so.
+        """
         with torch.random.fork_rng(devices=self._gpus):
             if isinstance(self._env, GymnasiumEnv):
-                returns, lengths = zip(*play(self._env, self._policy, self._episodes), strict=True)
+                ended = play(self._env, self._policy, self._episodes, should_stop)
+                returns, lengths = zip(*ended, strict=True)
                 return Evaluation(returns=returns, lengths=lengths)
             assert self._evaluator is not None
             self._evaluator.evaluate()

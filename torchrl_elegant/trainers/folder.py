@@ -72,22 +72,29 @@ class RunFolder:
                 f"`folder` must be new or empty, got {str(path)!r}; continue the run in it with "
                 f"resume={path}, or choose another folder=..."
             )
-        path.mkdir(parents=True, exist_ok=True)
-        MetricsFile.create(path / "metrics.csv", columns)
-        run = cls(path)
-        # Last, because its presence is what makes the folder a run's.
-        run.write_config(config)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            MetricsFile.create(path / "metrics.csv", columns)
+            run = cls(path)
+            # Last, because its presence is what makes the folder a run's.
+            run.write_config(config)
+        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            raise UsageError(
+                f"`folder` must be where files can be written, got {str(path)!r}: "
+                f"{error.strerror}; choose another folder=..."
+            ) from error
         return run
 
     @classmethod
-    def open(cls, path: str | Path) -> RunFolder:
-        """Open the folder of a run that exists."""
+    def open(cls, path: str | Path, *, option: str = "resume") -> RunFolder:
+        """Open the folder of a run that exists, which the user gave as ``option``."""
         path = Path(path)
         for name in ("config.yaml", "metrics.csv"):
             if not (path / name).is_file():
+                way_out = f"; start a new run with folder={path}" if option == "resume" else ""
                 raise UsageError(
-                    f"`resume` must be the folder of a run, got {str(path)!r} without {name}; "
-                    f"start a new run with folder={path}"
+                    f"`{option}` must be the folder of a run, got {str(path)!r} without {name}"
+                    + way_out
                 )
         return cls(path)
 

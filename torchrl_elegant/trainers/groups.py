@@ -155,4 +155,8 @@ def _made(key: str, group: type, before: Any, change: Mapping[str, Any]) -> Any:
         text = str(error)
         named = re.match(r"`(\w+)`", text)
         ours = named is not None and named[1] in field_types(group)
-        raise UsageError(f"`{key}.{text[1:]}" if ours else text) from error
+        if ours:
+            # In the way out, too, where members are set by name.
+            members = "|".join(field_types(group))
+            text = re.sub(rf"(?<![\w.])({members})=", rf"{key}.\1=", f"`{key}.{text[1:]}")
+        raise UsageError(text) from error

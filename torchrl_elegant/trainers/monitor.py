@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from tensordict import TensorDictBase
@@ -19,6 +19,7 @@ from torchrl_elegant.trainers.finite import DivergedError
 from torchrl_elegant.trainers.follower import Follower
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.pace import Pace
+from torchrl_elegant.trainers.play import PlayStopped
 from torchrl_elegant.trainers.progress import Averages, Progress
 from torchrl_elegant.trainers.reporter import Reporter
 from torchrl_elegant.trainers.signals import StopSignals
@@ -71,6 +72,7 @@ class Monitor:
         self._next_evaluation = _next_multiple(progress.frames, run.eval_interval)
         self._next_checkpoint = _next_multiple(progress.frames, run.checkpoint_interval)
         self._saved_at = (progress.frames, learner.updates)
+        self._abandoned = False
 
     def note(self, metrics: TensorDictBase) -> None:
         """Take in the terms of one update."""
@@ -84,7 +86,7 @@ class Monitor:
         over = frames >= self.run.total_frames
         if frames >= self._next_evaluation and not over:
             self._next_evaluation = _next_multiple(frames, self.run.eval_interval)
-            self._evaluate(source)
+            self._evaluate(source, self._is_asked_to_stop)
         if frames >= self._next_checkpoint and not over:
             self._next_checkpoint = _next_multiple(frames, self.run.checkpoint_interval)
             self._save(source)
@@ -95,18 +97,24 @@ class Monitor:
         """Evaluate and save a last time."""
         self.progress.frames = source.frames
         # Who sends a signal waits for the end: what is learnt is saved, and nothing else done.
-        if not self.signals.requested and self.progress.evaluated_at != source.frames:
-            self._evaluate(source)
+        done = self._abandoned or self.progress.evaluated_at == source.frames
+        if not self.signals.requested and not done:
+            self._evaluate(source, lambda: self.signals.requested)
         self._save(source)
         pace = self._pace.summary(frames=source.frames, updates=self.learner.updates)
         with _despite_full_disk():
             self.reporter.finish(self.stop_reason, pace)
 
-    def _evaluate(self, source: Source) -> None:
+    def _evaluate(self, source: Source, should_stop: Callable[[], bool]) -> None:
         self._require_sound()
         averages = self._averages.take()
-        with self.clock.during("evaluate"):
-            evaluation = self.evaluator.evaluate()
+        try:
+            with self.clock.during("evaluate"):
+                evaluation = self.evaluator.evaluate(should_stop)
+        except PlayStopped:
+            # Episodes may have no end: what is learnt is saved, and nothing else done.
+            self._abandoned = True
+            return
         progress = self.progress
         # Not the source's own count: workers collect on while the policy is evaluated.
         frames = progress.evaluated_at = progress.frames
@@ -169,6 +177,10 @@ class Monitor:
                 self.checkpoints.save(progress.frames, metadata)
             self._saved_at = (progress.frames, self.learner.updates)
             self.reporter.policy(self.learner.policy, progress.frames)
+
+    def _is_asked_to_stop(self) -> bool:
+        self._look_for_stop()
+        return self.stop_reason is not None
 
     def _look_for_stop(self) -> None:
         if self.signals.requested:

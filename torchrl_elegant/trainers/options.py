@@ -61,6 +61,8 @@ def parse(
     """
     words = _split([word for word in argv if word not in _HELP_WORDS])
     name = words.pop("algorithm", None)
+    if name == "":
+        raise UsageError("`algorithm` must be a name or package.module:name, got nothing")
     wanted = find_algorithm(name or default, algorithms)
     if any(word in _HELP_WORDS for word in argv):
         raise HelpRequest(help_page(program, name or default, wanted, algorithms, extra))
@@ -77,7 +79,9 @@ def parse(
     if words:
         key = next(iter(words))
         known = {name for cls in (*classes, *filter(None, [extra])) for name in known_words(cls)}
-        raise UsageError(f"unknown option `{key}`: {nearest(key, known | {'algorithm'})}")
+        having = sorted(name for name, cls in algorithms.items() if key in known_words(cls))
+        hint = f"an option of {', '.join(having)}, not of {chosen}" if having else None
+        raise UsageError(f"unknown option `{key}`: {hint or nearest(key, known | {'algorithm'})}")
     run, config = map(build, classes, given, bases)
     return Options(algorithm=chosen, run=run, config=config, extra=built)
 

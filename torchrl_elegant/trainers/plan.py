@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -87,7 +88,14 @@ def planned(run: RunConfig, config: AlgorithmConfig) -> RunConfig:
     2048
     """
     run.logger_name()
+    _check_memory(run, config)
     kind = type(config)
+    if isinstance(config, (type, str)):
+        given = config if isinstance(config, str) else f"the class {config.__name__}"
+        raise UsageError(
+            f"`config` must be a configuration such as SACConfig(), got {given}; call the class, "
+            "or take one by name from tuned(algorithm, env)"
+        )
     if ALGORITHMS.get(getattr(config, "name", "")) is not kind:
         raise UsageError(
             f"`config` must be of a registered class, got {kind.__name__}; decorate it with "
@@ -108,6 +116,11 @@ def planned(run: RunConfig, config: AlgorithmConfig) -> RunConfig:
     frames = run.frames_per_batch or config.frames_per_batch(
         total_frames=run.total_frames, num_envs=envs
     )
+    if frames > -(-run.total_frames // envs) * envs:
+        raise UsageError(
+            f"`frames_per_batch` must be at most total_frames ({run.total_frames}), got {frames}; "
+            "what is collected beyond them would be thrown away"
+        )
     every = run.num_envs * (run.num_workers if run.collector != "sync" else 1)
     config.check_budget(total_frames=run.total_frames, frames_per_batch=frames, num_envs=every)
     if frames % envs:
@@ -116,6 +129,22 @@ def planned(run: RunConfig, config: AlgorithmConfig) -> RunConfig:
             f"{frames}; set frames_per_batch={-(-frames // envs) * envs}, or none"
         )
     return replace(run, frames_per_batch=frames)
+
+
+def _check_memory(run: RunConfig, config: AlgorithmConfig) -> None:
+    """Refuse a buffer of pictures that no memory here could hold; it is taken whole at once."""
+    rows = getattr(config, "buffer_size", None)
+    if not (run.pixels and run.resize and rows):
+        return
+    # Of both observations of a row, a byte per number.
+    each = 2 * (run.frame_stack or 1) * run.resize**2 * (1 if run.grey else 3)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if rows * each > memory:
+        raise UsageError(
+            f"`buffer_size` must fit into memory, got {rows} rows of {each:,} bytes, which are "
+            f"{rows * each / 2**30:.0f} GiB of {memory / 2**30:.0f}; set "
+            f"buffer_size={max(1, memory // (2 * each))} or less"
+        )
 
 
 def per_rank(run: RunConfig, config: AlgorithmConfig, ranks: Ranks) -> AlgorithmConfig:

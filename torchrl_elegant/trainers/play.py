@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count as count_from
 
 import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
+from torchrl._utils import logger as torchrl_logger
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.envs import GymnasiumEnv
 
+# Steps between two looks at whether to stop, and those after which an episode without an end is
+# told of.
+_LOOK, _LONG = 200, 100_000
 
-def play(env: GymnasiumEnv, policy: TensorDictModuleBase, episodes: int) -> list[tuple[float, int]]:
+
+class PlayStopped(Exception):
+    """Episodes were left before their end, because somebody asked to stop."""
+
+
+def play(
+    env: GymnasiumEnv,
+    policy: TensorDictModuleBase,
+    episodes: int,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> list[tuple[float, int]]:
     """Return and length of ``episodes`` whole episodes, all with the policy's best action.
+
+    ``should_stop`` is asked now and then; ``PlayStopped`` is raised where it says so.
 
     How many each environment plays is settled beforehand. Were the first to finish counted, short
     episodes would count too often.
@@ -33,7 +50,17 @@ def play(env: GymnasiumEnv, policy: TensorDictModuleBase, episodes: int) -> list
     ended: list[tuple[float, int]] = []
     env.reset_numpy(active)
     with torch.inference_mode(), set_exploration_type(ExplorationType.DETERMINISTIC):
-        while active:
+        for step in count_from(1):
+            if not active:
+                break
+            if step % _LOOK == 0 and should_stop():
+                raise PlayStopped
+            if step % _LONG == 0 and not ended:
+                torchrl_logger.warning(
+                    "evaluation has not seen an episode end in %d steps: `env` must end its "
+                    "episodes, for example with env_kwargs.max_episode_steps=1000",
+                    step,
+                )
             if not env.step_numpy(choose().cpu().numpy(), active):
                 continue
             for row in set(env.done_rows()).intersection(active):

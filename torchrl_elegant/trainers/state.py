@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
 from torchrl._utils import logger as torchrl_logger
 from torchrl.data import ReplayBuffer
 
-from torchrl_elegant.algorithms import AlgorithmConfig, OffPolicyConfig
+from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig, OffPolicyConfig
 from torchrl_elegant.data.multi_step import AHEAD, STEPS
 from torchrl_elegant.trainers.checkpoint import Checkpoints
 from torchrl_elegant.trainers.config import RunConfig
-from torchrl_elegant.trainers.config_file import to_yaml
+from torchrl_elegant.trainers.config_file import from_yaml, to_yaml
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.folder import RunFolder, run_path
 from torchrl_elegant.trainers.learner import Learner
@@ -126,6 +126,7 @@ def _load(
         parts = None if ranks.is_first else ("learner", "progress")
         state.checkpoints.load(path, components=parts)
     except (RuntimeError, ValueError) as error:
+        _refuse_changed(state.folder, config)
         reason = str(error).splitlines()[-1].strip()
         raise UsageError(
             f"the configuration must fit what {path} holds, got {reason}; networks and buffer "
@@ -157,6 +158,20 @@ def _load(
             )
         state.counters.refill = refill
     torchrl_logger.info("going on from frame %d (%s)", frames, path.name)
+
+
+def _refuse_changed(folder: RunFolder, config: AlgorithmConfig) -> None:
+    """Name what was changed in a configuration that does not fit what is stored."""
+    _, _, before = from_yaml(folder.read_config(), algorithms=ALGORITHMS)
+    names = [item.name for item in fields(config)]
+    changed = [name for name in names if getattr(before, name, None) != getattr(config, name)]
+    if changed:
+        was = ", ".join(f"{name}={getattr(before, name, None)}" for name in changed)
+        now = ", ".join(f"{name}={getattr(config, name)}" for name in changed)
+        raise UsageError(
+            f"`{'`, `'.join(changed)}` must stay as the stored networks need it ({was}) when a run "
+            f"goes on, got {now}; start a new run instead"
+        )
 
 
 def _check_rows(config: OffPolicyConfig, buffer: ReplayBuffer) -> None:

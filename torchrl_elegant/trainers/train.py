@@ -81,9 +81,11 @@ def resume(folder: str | Path, **changes: Any) -> TrainResult:
     return _run(changed, config, env, folder=Path(folder))
 
 
-def stored_run(folder: str | Path) -> tuple[str, RunConfig, AlgorithmConfig]:
-    """Algorithm, run and algorithm configuration of a run folder."""
-    opened = RunFolder.open(folder)
+def stored_run(
+    folder: str | Path, *, option: str = "resume"
+) -> tuple[str, RunConfig, AlgorithmConfig]:
+    """Algorithm, run and algorithm configuration of a run folder, which came as ``option``."""
+    opened = RunFolder.open(folder, option=option)
     return from_yaml(opened.read_config(), algorithms=ALGORITHMS)
 
 
