@@ -272,10 +272,10 @@ def test_a_stop_ends_an_evaluation_without_an_end_and_what_is_learnt_is_kept(go,
 def test_another_size_is_named_when_a_run_goes_on(go):
     folder = go().folder
     message = r"`num_cells` must stay .* \(num_cells=\(8,\)\) .*, got num_cells=\(16,\)"
+    _, run, config = stored_run(folder)
+    longer, larger = replace(run, total_frames=90), replace(config, num_cells=(16,))
     with pytest.raises(UsageError, match=message):
-        _, run, config = stored_run(folder)
-        larger = replace(config, num_cells=(16,))
-        run_with(replace(run, total_frames=90), larger, folder)
+        run_with(longer, larger, folder)
 
 
 @pytest.mark.parametrize(
