@@ -140,8 +140,8 @@ def test_a_folder_in_use_is_refused(capsys, trained):
         ([], "`total_frames` must exceed the 48 frames"),
         (["total_frames=90", "env=faults.fault_envs:point"], "`env` must stay"),
         (["total_frames=90", "folder=elsewhere"], "`folder` must stay"),
-        (["total_frames=90", "num_cells=16"], "the configuration must fit"),
-        (["total_frames=90", "buffer_size=40"], "the configuration must fit"),
+        (["total_frames=90", "num_cells=16"], "`num_cells` must stay as what is stored"),
+        (["total_frames=90", "buffer_size=40"], "`buffer_size` must stay as what is stored"),
         (["total_frames=90", "algorithm=modsac"], "algorithm=sac"),
     ],
 )

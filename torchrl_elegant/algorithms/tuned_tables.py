@@ -54,10 +54,9 @@ _REDQ: dict[str, Settings] = {
     "LunarLanderContinuous-v3": {
         **_SAC_LANDER,
         "batch_size": 64,
-        # With more updates than frames one seed of three hovers; half the critics land as well.
-        "num_critics": 5,
-        "updates_per_frame": 1.0,
-        "total_frames": 120_000,
+        "warmup": 5_000,
+        "updates_per_frame": 2.0,
+        "total_frames": 100_000,
     },
     **_each({"warmup": 5_000, "total_frames": 125_000}),
 }

@@ -82,9 +82,10 @@ class RunConfig:
     progress: bool = option(True, "show a progress bar")
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        # First what can say more than the type that a field has.
         self._check_names()
         self._check_counts()
+        check_fields(self)
         self.picture_options()
         unused = {"sync": ("num_workers", "push_interval"), "parallel": ("push_interval",)}
         mode = f"collector={self.collector}"

@@ -113,13 +113,12 @@ def planned(run: RunConfig, config: AlgorithmConfig) -> RunConfig:
         check_unused(run, "push_interval", mode=mode, other="an off-policy algorithm")
     # The workers of an on-policy run make one rollout together, those of others one each.
     envs = run.num_envs * (run.num_workers if on_policy and run.collector != "sync" else 1)
-    frames = run.frames_per_batch or config.frames_per_batch(
-        total_frames=run.total_frames, num_envs=envs
-    )
-    if frames > -(-run.total_frames // envs) * envs:
+    usual = config.frames_per_batch(total_frames=run.total_frames, num_envs=envs)
+    frames = run.frames_per_batch or usual
+    if frames > max(usual, -(-run.total_frames // envs) * envs):
         raise UsageError(
             f"`frames_per_batch` must be at most total_frames ({run.total_frames}), got {frames}; "
-            "what is collected beyond them would be thrown away"
+            "what is collected beyond that would be thrown away"
         )
     every = run.num_envs * (run.num_workers if run.collector != "sync" else 1)
     config.check_budget(total_frames=run.total_frames, frames_per_batch=frames, num_envs=every)

@@ -169,7 +169,7 @@ def _refuse_changed(folder: RunFolder, config: AlgorithmConfig) -> None:
         was = ", ".join(f"{name}={getattr(before, name, None)}" for name in changed)
         now = ", ".join(f"{name}={getattr(config, name)}" for name in changed)
         raise UsageError(
-            f"`{'`, `'.join(changed)}` must stay as the stored networks need it ({was}) when a run "
+            f"`{'`, `'.join(changed)}` must stay as what is stored needs it ({was}) when a run "
             f"goes on, got {now}; start a new run instead"
         )
 
