@@ -14,6 +14,9 @@ TRAIN_EXTRAS := box2d,hydra,mujoco,tensorboard,video
 # Words for the commands, e.g. `make train ARGS="env=LunarLanderContinuous-v3"`.
 ARGS ?=
 
+# Processes that tests run in, files shared out among them; each of them takes one thread.
+JOBS ?= 2
+
 # The speed studies that `make bench` runs.
 STUDIES ?= sac redq off_policy collection ppo
 
@@ -27,6 +30,7 @@ help:
 	@echo "make bench-rllib  the study of PPO with RLlib as well, which is set up in $(VENV)-rllib"
 	@echo "make clean   remove caches and builds; keeps runs/ and $(VENV)"
 	@echo
+	@echo "JOBS=4 runs the tests in so many processes."
 	@echo "PYTHON=python3.12 chooses the interpreter, VENV=path the environment's place."
 	@echo "pip's own settings (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, ...) are honoured, also for a CPU or CUDA torch."
 
@@ -57,7 +61,7 @@ lint: $(VENV)/.installed-test
 	$(PY) -m mypy
 
 test: lint
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 bench: $(VENV)/.installed-bench
 	for study in $(STUDIES); do $(PY) benchmarks/$$study.py $(ARGS); done
