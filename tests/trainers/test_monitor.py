@@ -90,7 +90,7 @@ class Silent:
     def stop_requested(self):
         return False
 
-    def evaluate(self):
+    def evaluate(self, should_stop=None):
         return Evaluation(returns=(5.0,), lengths=(1,))
 
 
@@ -156,7 +156,7 @@ class Timed:
     def best_policy(self, *args):
         self.hand.turn(1_000)
 
-    def evaluate(self):
+    def evaluate(self, should_stop=None):
         self.hand.turn(1)
         self.returns -= 1.0
         return Evaluation(returns=(self.returns,), lengths=(1,))

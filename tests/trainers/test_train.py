@@ -281,7 +281,7 @@ def test_another_size_is_named_when_a_run_goes_on(go):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (SACConfig, "must be a configuration such as SACConfig.., got the class SACConfig"),
+        (SACConfig, "must be a configuration such as SACConfig.., got <class '.*SACConfig'>"),
         ("sac", "must be a configuration such as SACConfig.., got sac"),
     ],
 )

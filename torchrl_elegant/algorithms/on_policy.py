@@ -91,8 +91,7 @@ class OnPolicyConfig(AlgorithmConfig):
         networks: dict[str, Any] = {"num_cells": self.num_cells, "activation": self.activation}
         actor = build_stochastic_actor(env, log_std=self.log_std, **networks)
         if not isinstance(actor, GaussianActor):
-            other = "an environment with continuous actions"
-            check_unused(self, "log_std", mode="discrete actions", other=other)
+            check_unused(self, "log_std", mode="discrete actions", other="continuous actions")
         loss = self.build_loss(actor, build_value(env, **networks))
         kind = {"gae": ValueEstimators.GAE, "vtrace": ValueEstimators.VTrace}[self.advantage]
         loss.make_value_estimator(kind, **self.estimator_arguments())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDict, TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from torch import Tensor
 from torchrl._utils import logger as torchrl_logger
 from torchrl.objectives import LossModule
@@ -15,6 +15,7 @@ from torchrl.objectives import LossModule
 from torchrl_elegant.data import BestSlices
 from torchrl_elegant.objectives.bounded import add_bounded
 from torchrl_elegant.objectives.hamiltonian import HamiltonianLoss
+from torchrl_elegant.objectives.shared_actor import share_actor
 from torchrl_elegant.objectives.slice_rewards import require_values
 from torchrl_elegant.objectives.stored_actions import stored_log_prob
 from torchrl_elegant.objectives.written_hamiltonian import backward_hamiltonian
@@ -110,15 +111,8 @@ class HamiltonianTerm:
             device=next(loss.parameters()).device,
             seed=seed,
         )
-        return cls(
-            loss,
-            store,
-            slices=slices,
-            period=period,
-            bound=bound,
-            prepare=prepare,
-            reward_scale=reward_scale,
-        )
+        rest: dict[str, Any] = {"bound": bound, "prepare": prepare, "reward_scale": reward_scale}
+        return cls(loss, store, slices=slices, period=period, **rest)
 
     def extend(self, batch: TensorDictBase, *, stream: int = 0) -> None:
         """Take in newly collected steps ``[*envs, time]`` of the environments of ``stream``.
@@ -177,15 +171,13 @@ class HamiltonianTerm:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         self._calls = state_dict["calls"]
         was, factor = state_dict.get("baseline"), state_dict.get("reward_scale", self.reward_scale)
-        same = factor == self.reward_scale
-        if same and was == self.loss.baseline:
+        if (same := factor == self.reward_scale) and was == self.loss.baseline:
             self.loss.scale.load_state_dict(state_dict["scale"])
         else:
             # The mean of other numbers would make all that comes look good, or none of it.
             self.loss.scale.reset()
-            torchrl_logger.info(
-                "the H-term measures rewards anew: baseline was %s, reward_scale %s", was, factor
-            )
+            told = "the H-term measures rewards anew: baseline was %s, reward_scale %s"
+            torchrl_logger.info(told, was, factor)
         try:
             if same:
                 self.store.load_state_dict(state_dict["store"])
@@ -206,12 +198,3 @@ class HamiltonianTerm:
         """Steps as the actor should see them, where it is."""
         steps = steps.to(self._device)
         return steps if self.prepare is None else self.prepare(steps)
-
-
-def share_actor(base_loss: LossModule, loss: HamiltonianLoss) -> None:
-    """Make ``loss`` hold the parameters of the actor that ``base_loss`` trains."""
-    params = base_loss._modules.get("actor_network_params")
-    if params is None:  # TorchRL's ``functional=False``: the network holds them itself
-        params = TensorDict.from_module(base_loss.actor_network, as_module=True)
-    # Where there is such an object it is the same: casts, moves and copies reach both.
-    loss.actor_network_params = params

@@ -11,7 +11,8 @@ from tensordict.nn import dispatch
 from tensordict.utils import NestedKey
 from torchrl.objectives import LossModule
 
-from torchrl_elegant.objectives.hamiltonian_term import HamiltonianTerm, share_actor
+from torchrl_elegant.objectives.hamiltonian_term import HamiltonianTerm
+from torchrl_elegant.objectives.shared_actor import share_actor
 
 
 class WithHamiltonian(LossModule):

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 from tensordict import TensorDictBase
-from torchrl._utils import logger as torchrl_logger
 
-from torchrl_elegant.trainers.checkpoint import CheckpointError, Checkpoints
+from torchrl_elegant.trainers.checkpoint import Checkpoints
 from torchrl_elegant.trainers.clock import Clock
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.distributed import Ranks
 from torchrl_elegant.trainers.evaluation import Evaluation, PolicyEvaluator
 from torchrl_elegant.trainers.finite import DivergedError
 from torchrl_elegant.trainers.follower import Follower
+from torchrl_elegant.trainers.full_disk import despite_full_disk
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.pace import Pace
 from torchrl_elegant.trainers.play import PlayStopped
@@ -102,7 +101,7 @@ class Monitor:
             self._evaluate(source, lambda: self.signals.requested)
         self._save(source)
         pace = self._pace.summary(frames=source.frames, updates=self.learner.updates)
-        with _despite_full_disk():
+        with despite_full_disk():
             self.reporter.finish(self.stop_reason, pace)
 
     def _evaluate(self, source: Source, should_stop: Callable[[], bool]) -> None:
@@ -120,11 +119,11 @@ class Monitor:
         frames = progress.evaluated_at = progress.frames
         progress.seconds = self._seconds_before + self._pace.seconds
         row = self._row(source, evaluation, averages)
-        with self.clock.during("save"), _despite_full_disk():
+        with self.clock.during("save"), despite_full_disk():
             self.reporter.row(row)
         if evaluation.return_mean > progress.best_return:
             progress.best_return = evaluation.return_mean
-            with self.clock.during("save"), _despite_full_disk():
+            with self.clock.during("save"), despite_full_disk():
                 self.reporter.best_policy(self.learner.policy, frames, evaluation)
             self._save(source, evaluation)
         target = self.run.target_return
@@ -171,7 +170,7 @@ class Monitor:
         self._require_sound()
         progress.seconds = self._seconds_before + self._pace.seconds
         metadata = {} if evaluation is None else {"return_mean": evaluation.return_mean}
-        with self.clock.during("save"), _despite_full_disk():
+        with self.clock.during("save"), despite_full_disk():
             with source.pause():
                 progress.frames, progress.debt = source.frames, source.debt()
                 self.checkpoints.save(progress.frames, metadata)
@@ -190,16 +189,6 @@ class Monitor:
             self._next_look = now + _STOP_FILE_INTERVAL
             if self.reporter.stop_requested():
                 self.stop_reason = "the run folder holds a file named stop"
-
-
-@contextmanager
-def _despite_full_disk() -> Iterator[None]:
-    """A full disk must not cost what has been learnt: the run goes on beside its last good
-    checkpoint, and writes again when the next one is due."""
-    try:
-        yield
-    except (CheckpointError, OSError) as error:
-        torchrl_logger.warning("%s; training goes on", error)
 
 
 def _next_multiple(frames: int, interval: int | None) -> int:

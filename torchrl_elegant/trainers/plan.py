@@ -91,9 +91,8 @@ def planned(run: RunConfig, config: AlgorithmConfig) -> RunConfig:
     _check_memory(run, config)
     kind = type(config)
     if isinstance(config, (type, str)):
-        given = config if isinstance(config, str) else f"the class {config.__name__}"
         raise UsageError(
-            f"`config` must be a configuration such as SACConfig(), got {given}; call the class, "
+            f"`config` must be a configuration such as SACConfig(), got {config}; call the class, "
             "or take one by name from tuned(algorithm, env)"
         )
     if ALGORITHMS.get(getattr(config, "name", "")) is not kind:

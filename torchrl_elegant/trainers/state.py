@@ -149,15 +149,20 @@ def _load(
     state.counters.frames, state.counters.updates = frames, learner.updates
     state.counters.debt = state.progress.debt
     if isinstance(config, OffPolicyConfig) and buffer is not None and not len(buffer):
-        refill = min(frames, max(config.warmup, _REFILL_BATCHES * config.batch_size))
-        if (run.total_frames - frames - refill) * config.updates_per_frame < 1:
-            raise UsageError(
-                f"`total_frames` must leave frames to learn from after the {refill} that fill the "
-                f"buffer anew, which was not stored, got {run.total_frames} with {frames} done; "
-                "set total_frames higher"
-            )
-        state.counters.refill = refill
+        state.counters.refill = _refill(run, config, frames)
     torchrl_logger.info("going on from frame %d (%s)", frames, path.name)
+
+
+def _refill(run: RunConfig, config: OffPolicyConfig, frames: int) -> int:
+    """Frames that fill a buffer anew which was not stored, before anything is learnt."""
+    refill = min(frames, max(config.warmup, _REFILL_BATCHES * config.batch_size))
+    if (run.total_frames - frames - refill) * config.updates_per_frame < 1:
+        raise UsageError(
+            f"`total_frames` must leave frames to learn from after the {refill} that fill the "
+            f"buffer anew, which was not stored, got {run.total_frames} with {frames} done; "
+            "set total_frames higher"
+        )
+    return refill
 
 
 def _refuse_changed(folder: RunFolder, config: AlgorithmConfig) -> None:
