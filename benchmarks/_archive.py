@@ -38,10 +38,7 @@ def gather(folder: Path, evaluation: Mapping[str, float]) -> dict[str, Any]:
 
 def read(path: Path) -> dict[int, dict[str, Any]]:
     """Finished seeds, by seed."""
-    if not path.exists():
-        return {}
-    kept = [json.loads(line) for line in path.read_text().splitlines()]
-    return {one["seed"]: _named(one) for one in kept}
+    return {seed: {"seed": seed, **_named(one)} for seed, one in _raw(path).items()}
 
 
 def add(path: Path, seed: int, kept: Mapping[str, Any]) -> None:

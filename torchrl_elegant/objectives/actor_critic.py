@@ -75,11 +75,8 @@ class ActorCriticLoss(BootstrappedLoss):
     def _actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]: ...
 
     def _set_in_keys(self) -> None:
-        keys, inputs, judged = (
-            self.tensor_keys,
-            self.actor_network.in_keys,
-            self.qvalue_network.in_keys,
-        )
+        keys, inputs = self.tensor_keys, self.actor_network.in_keys
+        judged = self.qvalue_network.in_keys
         later = [key for key in judged if key != keys.action]  # the next action is the actor's
         self._in_keys = read_keys(
             keys.action,
