@@ -2,7 +2,8 @@
 
 import sys
 
-from torchrl_elegant.trainers.command import train_command
-
 if __name__ == "__main__":
+    # Here, because worker processes read this file as well, and need none of it.
+    from torchrl_elegant.trainers.command import train_command
+
     sys.exit(train_command(sys.argv[1:], program="train_dqn.py", default="dqn"))

@@ -63,7 +63,7 @@ def test_a_checkpoint_that_cannot_be_written_costs_nothing(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("name", ["metrics.csv", "policy_best.pt", "policy.pt", "curve"])
 def test_no_other_file_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch, name):
-    from torchrl_elegant.trainers import metrics_file, policy_file, reporter
+    from torchrl_elegant.trainers import curve, metrics_file, policy_file
 
     failed = []
 
@@ -72,7 +72,7 @@ def test_no_other_file_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     if name == "curve":
-        monkeypatch.setattr(reporter, "draw_curve", refuse)
+        monkeypatch.setattr(curve, "draw_curve", refuse)
     elif name == "metrics.csv":
         monkeypatch.setattr(metrics_file, "_write_all", refuse)
     else:
@@ -113,6 +113,7 @@ def test_a_full_disk_is_outlived(tiny_disk, tmp_path):
         "checkpoint_interval=320",
         "eval_interval=320",
         "num_cells=64",
+        "updates_per_frame=0.2",
     )
     words = tuple(word for word in words if word != "num_cells=8")
     done = run(words)

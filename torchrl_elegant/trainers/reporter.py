@@ -18,7 +18,6 @@ from tqdm import tqdm
 
 from torchrl_elegant.trainers.atomic import write_file
 from torchrl_elegant.trainers.config import RunConfig
-from torchrl_elegant.trainers.curve import draw_curve
 from torchrl_elegant.trainers.evaluation import Evaluation
 from torchrl_elegant.trainers.folder import RunFolder
 from torchrl_elegant.trainers.pace import PACE_COLUMNS
@@ -98,6 +97,9 @@ class Reporter:
             self._draw()
 
     def _draw(self) -> None:
+        # Here, because matplotlib takes long to import, and worker processes draw nothing.
+        from torchrl_elegant.trainers.curve import draw_curve
+
         start = time.perf_counter()
         draw_curve(self._folder.path)
         end = time.perf_counter()
