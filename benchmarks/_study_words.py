@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -51,8 +52,16 @@ class StudyOptions:
             archive=Path(self.results).resolve() / "seeds" / env / f"{stored}.jsonl",
             episodes=self.episodes,
             threads=threads_each(self.processes),
-            peers=self.peers,
+            peers=found(self.peers),
         )
+
+
+def found(interpreter: str) -> str:
+    """Where it is, for trainings that run in a folder of their own."""
+    path = shutil.which(interpreter)
+    if path is None:
+        raise ValueError(f"`peers` must be an interpreter that can be run, got {interpreter!r}")
+    return str(Path(path).absolute())
 
 
 StudyT = TypeVar("StudyT", bound=Study)
