@@ -6,11 +6,13 @@ import os
 import random
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torchrl.envs.utils import exploration_type, set_exploration_type
 
 # For the processes that tests start; this one's threads are set below.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -32,3 +34,13 @@ def one_thread_and_fixed_seeds() -> None:
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002 (libraries draw from it)
     random.seed(0)
+
+
+@pytest.fixture(autouse=True)
+def exploration_is_left_as_it_was() -> Iterator[None]:
+    """TorchRL keeps it for the whole process: left behind, it would change the tests to come."""
+    before = exploration_type()
+    yield
+    after = exploration_type()
+    set_exploration_type(before).__enter__()
+    assert after is before
