@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import re
-import subprocess
+import runpy
 import sys
 from configparser import ConfigParser
 from pathlib import Path
@@ -112,24 +112,33 @@ def test_pins_are_exact_and_name_no_build() -> None:
         assert "+" not in specifier.version
 
 
-def start(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+    """Runs a script as its own program, but for the start of an interpreter; how it ended."""
+
+    def go(path: Path, *words: str) -> tuple[object, str]:
+        monkeypatch.setattr(sys, "argv", [str(path), *words])
+        monkeypatch.syspath_prepend(path.parent)
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(path), run_name="__main__")
+        streams = capfd.readouterr()
+        return ended.value.code or 0, streams.out + streams.err
+
+    return go
 
 
-def test_scripts_explain_themselves() -> None:
-    commands = [*SCRIPTS, *sorted((ROOT / "benchmarks").glob("[!_]*.py"))]
-    running = {path.name: start(str(path), "--help") for path in commands}
-    for name, process in running.items():
-        printed, _ = process.communicate(timeout=120)
-        assert process.returncode == 0, f"{name}: {printed}"
-        assert len(printed.splitlines()) > 3, f"{name} explains nothing: {printed!r}"
+@pytest.mark.parametrize(
+    "path", [*SCRIPTS, *sorted((ROOT / "benchmarks").glob("[!_]*.py"))], ids=lambda path: path.name
+)
+def test_a_script_explains_itself(started, path: Path) -> None:
+    code, printed = started(path, "--help")
+    assert code == 0, printed
+    assert len(printed.splitlines()) > 3, f"explains nothing: {printed!r}"
 
 
-def test_scripts_refuse_what_they_do_not_know() -> None:
-    running = {path.name: start(str(path), "no_such_option=1") for path in SCRIPTS}
-    for name, process in running.items():
-        printed, _ = process.communicate(timeout=120)
-        assert process.returncode == 2, f"{name}: {printed}"
-        assert "Traceback" not in printed, f"{name}: {printed}"
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_a_script_refuses_what_it_does_not_know(started, path: Path) -> None:
+    code, printed = started(path, "no_such_option=1")
+    assert code == 2
+    assert "no_such_option" in printed
+    assert "Traceback" not in printed

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from quiet_runs import learnt
+from quiet_runs import learnt, swings_up
 
 from torchrl_elegant.algorithms import REDQConfig
 
 
-def final_return(folder: Path, frames: int, **options) -> float:
-    config = REDQConfig(
+def config(**options) -> REDQConfig:
+    return REDQConfig(
         num_cells=(32, 32),
         batch_size=64,
         num_critics=5,
@@ -21,15 +19,15 @@ def final_return(folder: Path, frames: int, **options) -> float:
         warmup=500,
         **options,
     )
-    return learnt(config, "Pendulum-v1", folder, frames, eval_episodes=10)[-1]["return_mean"]
 
 
 @pytest.mark.parametrize(
     "target", [{}, {"target": "weighted", "target_members": None}], ids=["subset", "weighted"]
 )
 def test_it_learns_to_swing_a_pendulum_up(tmp_path, target):
-    assert final_return(tmp_path / "run", 2_000, actor_lr=3e-3, **target) >= -300.0
+    assert swings_up(config(actor_lr=3e-3, **target), tmp_path / "run", 2_000, goal=-300.0)
 
 
 def test_it_learns_nothing_where_the_actor_cannot_move(tmp_path):
-    assert final_return(tmp_path / "run", 1_200, actor_lr=1e-9) <= -700.0
+    run = learnt(config(actor_lr=1e-9), "Pendulum-v1", tmp_path / "run", 1_200, eval_episodes=10)
+    assert run[-1]["return_mean"] <= -700.0

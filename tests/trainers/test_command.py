@@ -7,11 +7,13 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from faults.runs import SCRIPTS, SMALL, environment
 
+from torchrl_elegant.algorithms import ALGORITHMS
 from torchrl_elegant.collectors import WorkerDiedError
 from torchrl_elegant.trainers.command import evaluate_command, train_command
 from torchrl_elegant.trainers.config import RunConfig
@@ -242,7 +244,6 @@ def test_an_algorithm_of_another_package_lives_through_all_commands(tmp_path):
         return done
 
     word = "algorithm=their.algos:mine"
-    assert "doubled=2.0" in go(word, "--help").stdout
     go(*SMALL, word, "doubled=3", "total_frames=48", "folder=run")
     config = tmp_path / "run" / "config.yaml"
     assert "algorithm: their.algos:mine\n" in config.read_text()
@@ -250,13 +251,32 @@ def test_an_algorithm_of_another_package_lives_through_all_commands(tmp_path):
     assert "algorithm: their.algos:mine\n" in config.read_text()
     assert "doubled: 4.0\n" in config.read_text()
     assert go("run", "episodes=2", script="evaluate.py").stdout.startswith("2 episodes")
-    missed = run([word.replace("mine", "mein")], cwd=tmp_path)
-    assert missed.stderr == (
-        "error: `algorithm` must be registered by their.algos, got `their.algos:mein`: did you "
-        "mean `mine`?\n"
-    )
     (package / "algos.py").write_text("import jux")
     assert "No module named 'jux'" in run(["resume=run"], cwd=tmp_path).stderr
+
+
+@pytest.fixture
+def registry() -> Iterator[None]:
+    """Algorithms and modules that a test brings are gone after it."""
+    before = dict(ALGORITHMS)
+    yield
+    ALGORITHMS.clear()
+    ALGORITHMS.update(before)
+    sys.modules.pop("yours", None)
+
+
+@pytest.mark.usefixtures("registry")
+def test_an_algorithm_of_another_package_is_explained_and_its_name_mended(
+    capsys, tmp_path, monkeypatch
+):
+    (tmp_path / "yours.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    code, out, _ = call(capsys, "algorithm=yours:mine", "--help")
+    assert code == 0
+    assert "doubled=2.0" in out
+    assert refused(capsys, "algorithm=yours:mein") == (
+        "error: `algorithm` must be registered by yours, got `yours:mein`: did you mean `mine`?\n"
+    )
 
 
 def test_evaluation_of_what_is_no_run_is_refused(capsys, tmp_path, trained):

@@ -37,10 +37,10 @@ DRIVER = Path(__file__).with_name("ranks_driver.py")
 TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 
-def begin(task: str, folder: Path, *launcher: str) -> subprocess.Popen:
+def begin(task: str, folder: Path, *ranks: str, launcher: tuple[str, ...] = ()) -> subprocess.Popen:
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, *launcher, str(DRIVER), task, str(folder)],
+            [sys.executable, *launcher, str(DRIVER), task, str(folder), *ranks],
             stdout=log,
             stderr=log,
             env=environment(),
@@ -48,8 +48,8 @@ def begin(task: str, folder: Path, *launcher: str) -> subprocess.Popen:
         )
 
 
-def complete(task: str, folder: Path, *launcher: str) -> None:
-    process = begin(task, folder, *launcher)
+def complete(task: str, folder: Path, *ranks: str) -> None:
+    process = begin(task, folder, *ranks)
     try:
         code = process.wait(PATIENCE)
         assert code == 0, (folder / "log").read_text()[-3_000:]
@@ -75,7 +75,7 @@ def trained(page: dict) -> dict:
 
 
 def test_averaged_gradients_are_those_of_the_whole_batch(tmp_path):
-    complete("gradients", tmp_path, *TWO)
+    complete("gradients", tmp_path, "2")
     complete("gradients", tmp_path)
     first, second, alone = (
         torch.load(tmp_path / f"gradients-{name}.pt") for name in ("2-0", "2-1", "1-0")
@@ -88,7 +88,7 @@ def test_averaged_gradients_are_those_of_the_whole_batch(tmp_path):
 
 
 def test_two_ranks_train_one_policy_and_the_first_alone_writes(tmp_path):
-    complete("train", tmp_path, *TWO)
+    complete("train", tmp_path, "2")
     first, second = pages(tmp_path)
     # Networks, targets, moments, temperature, ModSAC's schedule and the running scales of what
     # both have seen, to the last bit.
@@ -107,7 +107,7 @@ def test_two_ranks_train_one_policy_and_the_first_alone_writes(tmp_path):
 
 
 def test_two_ranks_end_at_the_total(tmp_path):
-    complete("uneven", tmp_path, *TWO)
+    complete("uneven", tmp_path, "2")
     first, second = pages(tmp_path)
     assert first["frames"] == second["frames"] == 100
     assert first["rows"] == second["rows"] == 50
@@ -115,7 +115,7 @@ def test_two_ranks_end_at_the_total(tmp_path):
 
 
 def test_two_ranks_learn_one_policy_from_rollouts_of_their_own(tmp_path):
-    complete("on_policy", tmp_path, *TWO)
+    complete("on_policy", tmp_path, "2")
     first, second = pages(tmp_path)
     assert_same(first["learner"], second["learner"])
     assert first["learner"]["prepare"]["observations"]["observation"]["count"] == 108
@@ -132,7 +132,7 @@ def test_two_ranks_learn_one_policy_from_rollouts_of_their_own(tmp_path):
 
 @pytest.mark.parametrize(("task", "frames"), [("hterm", 200), ("on_policy_hterm", 108)])
 def test_two_ranks_with_stores_of_their_own_slices_train_one_policy(tmp_path, task, frames):
-    complete(task, tmp_path, *TWO)
+    complete(task, tmp_path, "2")
     first, second = pages(tmp_path)
     terms = [page["learner"].pop("hterm") for page in (first, second)]
     left, right = (
@@ -153,24 +153,23 @@ def test_two_ranks_with_stores_of_their_own_slices_train_one_policy(tmp_path, ta
 
 
 def test_ranks_that_go_on_draw_slices_of_their_own(tmp_path):
-    complete("hterm", tmp_path, *TWO)
-    complete("hterm_goes_on", tmp_path, *TWO)
+    complete("hterm,hterm_goes_on", tmp_path, "2")
     first, second = pages(tmp_path)
-    assert first["frames"] == second["frames"] == 280
+    assert first["frames"] == second["frames"] == 440
     one, other = (page["learner"].pop("hterm")["store"]["generator"] for page in (first, second))
     assert not torch.equal(one, other)
     assert_same(trained(first), trained(second))
 
 
 def test_a_reached_return_ends_both_ranks(tmp_path):
-    complete("goal", tmp_path, *TWO)
+    complete("goal", tmp_path, "2")
     first, second = pages(tmp_path)
     assert first["frames"] == second["frames"] == 80
     assert_same(trained(first), trained(second))
 
 
 def test_a_signal_ends_both_ranks_and_the_run_goes_on(tmp_path):
-    process = begin("endless", tmp_path, *TWO)
+    process = begin("endless", tmp_path, launcher=TWO)
     try:
         wait_until(lambda: seen_frames(tmp_path / "run") >= 80, process)
         os.kill(process.pid, signal.SIGTERM)
@@ -189,7 +188,7 @@ def test_the_script_runs_under_torchrun_and_resumes_there(tmp_path):
     batch = ("frames_per_batch=4", "eval_interval=40")
     for words in (
         (*SMALL, *batch, "total_frames=80", f"folder={folder}"),
-        (f"resume={folder}", "total_frames=160"),
+        (f"resume={folder}", "total_frames=200"),
     ):
         process = start(words, launcher=TWO, log=log)
         try:
@@ -198,7 +197,7 @@ def test_the_script_runs_under_torchrun_and_resumes_there(tmp_path):
             end_session(process.pid)
     frames = {row["frames"]: row["updates"] for row in read_metrics(folder / "metrics.csv")}
     # The ranks fill their buffers anew: 80 frames more without an update.
-    assert frames == {40: 20, 80: 60, 120: 60, 160: 60}
+    assert frames == {40: 20, 80: 60, 120: 60, 160: 60, 200: 100}
     check_folder(folder)
 
 

@@ -30,6 +30,7 @@ from torchrl_elegant.collectors import WorkerDiedError
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import CategoricalActor
 from torchrl_elegant.trainers.clock import Clock
+from torchrl_elegant.trainers.command import train_command
 from torchrl_elegant.trainers.finite import DivergedError
 from torchrl_elegant.trainers.metrics_file import read_metrics
 from torchrl_elegant.trainers.on_policy import train_on_policy
@@ -655,15 +656,19 @@ def test_the_script_trains_and_goes_on(tmp_path):
     check_folder(tmp_path / "run")
 
 
-def test_the_script_shows_its_options_and_names_a_mistake():
-    shown = script("--help").stdout
+def test_the_command_shows_its_options_and_names_a_mistake(capsys):
+    def call(word: str) -> int:
+        return train_command([word], program="train_ppo.py", default="ppo")
+
+    assert call("--help") == 0
+    shown = capsys.readouterr().out
     for name in ("clip_epsilon", "epochs", "lmbda", "log_std", "frames_per_batch"):
-        assert name in shown
+        assert f"  {name}=" in shown
     assert "buffer_size" not in shown
-    wrong = script("clip_epsilon=2")
-    assert wrong.returncode == 2
-    assert "`clip_epsilon` must lie in (0, 1), got `2" in wrong.stderr
-    assert "Traceback" not in wrong.stderr
+    assert call("clip_epsilon=2") == 2
+    wrong = capsys.readouterr().err
+    assert "`clip_epsilon` must lie in (0, 1), got `2" in wrong
+    assert "Traceback" not in wrong
 
 
 class Dials(gymnasium.Env):

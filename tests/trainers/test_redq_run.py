@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hydra import compose, initialize
@@ -16,9 +12,8 @@ from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import build_actor, build_critic
 from torchrl_elegant.objectives import REDQLoss
 from torchrl_elegant.trainers import Policy, resume, train
+from torchrl_elegant.trainers.command import train_command
 from torchrl_elegant.trainers.hydra import register_groups
-
-SCRIPT = Path(__file__).parents[2] / "scripts" / "train_sac.py"
 
 
 def run(folder, frames=120, *, updates=3, **options):
@@ -86,8 +81,9 @@ def test_hydra_node():
     assert loss.value_estimator.gamma.item() == pytest.approx(0.9)
 
 
-def test_the_command_lists_its_options():
-    command = [sys.executable, str(SCRIPT), "algorithm=redq", "--help"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def test_the_command_lists_its_options(capsys):
+    words = ["algorithm=redq", "--help"]
+    assert train_command(words, program="train_sac.py", default="sac") == 0
+    shown = capsys.readouterr().out
     assert "updates_per_frame" in shown
     assert "(subset|weighted)" in shown

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from copy import deepcopy
-from pathlib import Path
 
 import gymnasium
 import pytest
@@ -27,11 +24,11 @@ from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import build_categorical_actor, build_q_network
 from torchrl_elegant.objectives import DiscreteSACLoss, DQNLoss
 from torchrl_elegant.trainers import Policy, resume, train
+from torchrl_elegant.trainers.command import train_command
 from torchrl_elegant.trainers.hydra import register_groups
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.values import UsageError
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 SMALL = {"num_cells": (8,), "batch_size": 16, "warmup": 40, "updates_per_frame": 0.5}
 CONFIGS = {
     "dqn": DQNConfig(**SMALL),
@@ -157,12 +154,12 @@ def test_a_learner_goes_on_where_it_was(config):
     torch.testing.assert_close(second.loss.state_dict(), first.loss.state_dict())
 
 
-@pytest.mark.parametrize("script", ["train_dqn.py", "train_discrete_sac.py"])
-def test_the_scripts_help(script):
-    words = [sys.executable, str(SCRIPTS / script), "--help"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
-    for name in ("batch_size", "buffer_size", "warmup"):
-        assert name in done.stdout
+@pytest.mark.parametrize("name", ["dqn", "discrete_sac"])
+def test_the_commands_help(capsys, name):
+    assert train_command(["--help"], program=f"train_{name}.py", default=name) == 0
+    shown = capsys.readouterr().out
+    for option in ("batch_size", "buffer_size", "warmup"):
+        assert f"  {option}=" in shown
 
 
 def test_losses_stand_in_torchrls_groups():
