@@ -46,7 +46,8 @@ def reporter(folder: RunFolder, *, logger: str = "none", progress: bool = False)
     return Reporter(run, folder, {"env": "Pendulum-v1", "action_low": None}, 0)
 
 
-def test_a_row_goes_to_file_picture_and_log(folder, caplog):
+def test_a_row_goes_to_file_picture_and_log(folder, caplog, monkeypatch):
+    monkeypatch.setattr(module, "_FIRST_PICTURE", 0.0)
     reporter(folder).row(ROW)
     (row,) = folder.metrics.rows()
     assert {name: row[name] for name in ROW} == ROW
@@ -56,10 +57,20 @@ def test_a_row_goes_to_file_picture_and_log(folder, caplog):
     assert "return     -2.00 ± 0.50" in caplog.text
 
 
+def test_a_run_of_seconds_draws_at_its_end_alone(folder):
+    report = reporter(folder)
+    report.row(ROW)
+    assert not folder.curve_path.exists()
+    report.finish(None, PACE)
+    assert folder.curve_path.read_bytes().startswith(b"\x89PNG")
+
+
 def test_tensorboard_gets_every_finite_number(folder):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    reporter(folder, logger="tensorboard").row(ROW)
+    report = reporter(folder, logger="tensorboard")
+    report.row(ROW)
+    report.close()
     (file,) = folder.path.rglob("events.out.tfevents*")
     events = EventAccumulator(str(file)).Reload()
     assert set(events.Tags()["scalars"]) == set(ROW) - {"frames", "return_ci95"}

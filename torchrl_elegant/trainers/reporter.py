@@ -23,8 +23,9 @@ from torchrl_elegant.trainers.folder import RunFolder
 from torchrl_elegant.trainers.pace import PACE_COLUMNS
 from torchrl_elegant.trainers.policy_file import save_policy
 
-# A picture takes longer than many an evaluation: at most a twentieth of a run goes into it.
-_PICTURE_SHARE = 20.0
+# A picture takes longer than many an evaluation: at most a twentieth of a run goes into it, and of
+# a run of seconds only the one at its end.
+_PICTURE_SHARE, _FIRST_PICTURE = 20.0, 5.0
 
 COLUMNS = (
     "frames",
@@ -64,7 +65,7 @@ class Reporter:
         )
         self._logger = make_logger(run.logger_name(), folder)
         self._last: dict[str, float] = {}
-        self._next_picture = 0.0
+        self._next_picture = time.perf_counter() + _FIRST_PICTURE
 
     def advance(self, frames: int) -> None:
         """Move the progress bar."""
