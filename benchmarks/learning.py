@@ -74,6 +74,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
         "total_frames=30000",
         "num_cells=128,128",
         "warmup=1000",
+        "batch_size=64",
     ),
 }
 # Those of `_plain` learn on TorchRL's own paths, those of `_sb3` are Stable-Baselines3's.
