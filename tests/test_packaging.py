@@ -95,6 +95,18 @@ def test_all_holds_every_extra_for_users() -> None:
     assert requirement.extras == set(extras()) - {"all", "dev", "bench"}
 
 
+def test_box2d_brings_what_gymnasium_asks_for_beside_it() -> None:
+    lines = map(Requirement, importlib.metadata.requires("gymnasium") or ())
+    wanted = {
+        # Two packages of one module, of which Gymnasium has asked for either.
+        line.name.removesuffix("-ce")
+        for line in lines
+        if line.marker is not None and line.marker.evaluate({"extra": "box2d"})
+    }
+    assert "pygame" in wanted
+    assert wanted <= {line.name.lower() for line in extras()["box2d"]}
+
+
 @pytest.mark.parametrize("requirement", required(), ids=str)
 def test_pins_lie_within_what_is_required(requirement: Requirement) -> None:
     pin = pins().get(canonicalize_name(requirement.name))
