@@ -20,11 +20,17 @@ def learnt(
     return train(config, env, **{**settings, **run}).history
 
 
+def pendulum_return(config: AlgorithmConfig, folder: Path, frames: int, **run: Any) -> float:
+    """What ten episodes on Pendulum give at the end of a run."""
+    run = {"eval_episodes": 10, **run}
+    return learnt(config, "Pendulum-v1", folder, frames, **run)[-1]["return_mean"]
+
+
 def swings_up(config: AlgorithmConfig, folder: Path, frames: int, goal: float) -> bool:
     """Whether a run on Pendulum gets to ``goal`` at one of ten evaluations, the first of which to
     see it there ends the run."""
-    run = {"eval_episodes": 10, "eval_interval": frames // 10, "target_return": goal}
-    return learnt(config, "Pendulum-v1", folder, frames, **run)[-1]["return_mean"] >= goal
+    run = {"eval_interval": frames // 10, "target_return": goal}
+    return pendulum_return(config, folder, frames, **run) >= goal
 
 
 def short_run(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quiet_runs import learnt, swings_up
+from quiet_runs import pendulum_return, swings_up
 
 from torchrl_elegant.algorithms import SACConfig
 
@@ -21,13 +21,9 @@ ALL = {
 }
 
 
-def final_return(config: SACConfig, folder, frames: int) -> float:
-    return learnt(config, "Pendulum-v1", folder, frames, eval_episodes=10)[-1]["return_mean"]
-
-
 def test_it_learns_to_swing_a_pendulum_up(tmp_path):
     assert swings_up(SACConfig(actor_lr=1e-3, **ALL), tmp_path / "run", 4_000, goal=-250.0)
 
 
 def test_it_learns_nothing_where_the_actor_cannot_move(tmp_path):
-    assert final_return(SACConfig(actor_lr=1e-9, **ALL), tmp_path / "run", 1_200) <= -700.0
+    assert pendulum_return(SACConfig(actor_lr=1e-9, **ALL), tmp_path / "run", 1_200) <= -700.0

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from quiet_runs import learnt, swings_up
+from quiet_runs import pendulum_return, swings_up
 
 from torchrl_elegant.algorithms import ModSACConfig, SACConfig
 
@@ -16,10 +14,6 @@ SMALL = {
     "alpha_lr": 1e-3,
     "warmup": 500,
 }
-
-
-def final_return(config: SACConfig, folder: Path, frames: int) -> float:
-    return learnt(config, "Pendulum-v1", folder, frames, eval_episodes=10)[-1]["return_mean"]
 
 
 @pytest.mark.parametrize(
@@ -34,4 +28,4 @@ def test_it_learns_to_swing_a_pendulum_up(tmp_path, config, options):
 
 @pytest.mark.parametrize("config", [SACConfig, ModSACConfig], ids=["sac", "modsac"])
 def test_it_learns_nothing_where_the_actor_cannot_move(tmp_path, config):
-    assert final_return(config(actor_lr=1e-9, **SMALL), tmp_path / "run", 2_000) <= -700.0
+    assert pendulum_return(config(actor_lr=1e-9, **SMALL), tmp_path / "run", 2_000) <= -700.0

@@ -54,7 +54,6 @@ _REDQ: dict[str, Settings] = {
     "LunarLanderContinuous-v3": {
         **_SAC_LANDER,
         "batch_size": 64,
-        "warmup": 5_000,
         "updates_per_frame": 2.0,
         "total_frames": 100_000,
     },
