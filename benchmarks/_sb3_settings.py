@@ -36,9 +36,17 @@ def settings_of(config: AlgorithmConfig, run: RunConfig) -> dict[str, Any]:
         "normalize": [config.normalize_observation, config.normalize_value],
         # Exploration is an object there.
         "noise_std": config.noise_std if isinstance(config, DDPGConfig) else None,
-        # A rate that goes to nothing is a function there.
-        "linear": isinstance(config, OnPolicyConfig) and config.lr_end == 0.0,
+        # A rate that falls is a function there.
+        "lr_part": lr_part_of(config),
     }
+
+
+def lr_part_of(config: AlgorithmConfig) -> float:
+    """The part of the learning rate that is left at the end."""
+    if isinstance(config, OnPolicyConfig):
+        return 1.0 if config.lr_end is None else config.lr_end / config.lr
+    assert isinstance(config, OffPolicyConfig)
+    return 1.0 if config.lr_part is None else config.lr_part
 
 
 def _off_policy(config: OffPolicyConfig) -> dict[str, Any]:
@@ -50,6 +58,7 @@ def _off_policy(config: OffPolicyConfig) -> dict[str, Any]:
         "tau": config.tau,
         "train_freq": max(1, round(1 / ratio)),
         "gradient_steps": max(1, round(ratio)),
+        "n_steps": config.n_steps,
     }
     if isinstance(config, DQNConfig):
         return options | {
