@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 from torch import Tensor
-from torchrl._utils import logger as torchrl_logger
 from torchrl.objectives import LossModule
 
 from torchrl_elegant.data import BestSlices
 from torchrl_elegant.objectives.bounded import add_bounded
 from torchrl_elegant.objectives.hamiltonian import HamiltonianLoss
+from torchrl_elegant.objectives.hamiltonian_state import load_into, state_of
 from torchrl_elegant.objectives.shared_actor import share_actor
 from torchrl_elegant.objectives.slice_rewards import require_values
 from torchrl_elegant.objectives.stored_actions import stored_log_prob
@@ -111,8 +111,15 @@ class HamiltonianTerm:
             device=next(loss.parameters()).device,
             seed=seed,
         )
-        rest: dict[str, Any] = {"bound": bound, "prepare": prepare, "reward_scale": reward_scale}
-        return cls(loss, store, slices=slices, period=period, **rest)
+        return cls(
+            loss,
+            store,
+            slices=slices,
+            period=period,
+            bound=bound,
+            prepare=prepare,
+            reward_scale=reward_scale,
+        )
 
     def extend(self, batch: TensorDictBase, *, stream: int = 0) -> None:
         """Take in newly collected steps ``[*envs, time]`` of the environments of ``stream``.
@@ -160,35 +167,18 @@ class HamiltonianTerm:
         return term
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "baseline": self.loss.baseline,
-            "reward_scale": self.reward_scale,
-            "scale": self.loss.scale.state_dict(),
-            "store": self.store.state_dict(),
-            "calls": self._calls,
-        }
+        return {**state_of(self), "calls": self._calls}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         self._calls = state_dict["calls"]
-        was, factor = state_dict.get("baseline"), state_dict.get("reward_scale", self.reward_scale)
-        if (same := factor == self.reward_scale) and was == self.loss.baseline:
-            self.loss.scale.load_state_dict(state_dict["scale"])
-        else:
-            # The mean of other numbers would make all that comes look good, or none of it.
-            self.loss.scale.reset()
-            told = "the H-term measures rewards anew: baseline was %s, reward_scale %s"
-            torchrl_logger.info(told, was, factor)
-        try:
-            if same:
-                self.store.load_state_dict(state_dict["store"])
-        except ValueError as error:
-            # Slices are soon replaced anyway: options may change when a run goes on.
-            torchrl_logger.info("the H-term begins with a new store: %s", error)
+        load_into(self, state_dict)
 
     def _drawn(self) -> TensorDictBase | None:
         due = self._calls % self.period == 0
         self._calls += 1
-        return self._shown(self.store.sample(self.slices)) if due and len(self.store) else None
+        if not due or not len(self.store):
+            return None
+        return self._shown(self.store.sample(self.slices))
 
     @property
     def _device(self) -> torch.device:
