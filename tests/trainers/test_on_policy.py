@@ -438,6 +438,7 @@ def test_a_killed_worker_ends_the_run_which_goes_on(go, monkeypatch, tmp_path):
             {"push_interval": 3, "collector": "async"},
             "`push_interval` must stay 10 with ppo",
         ),
+        (SMALL, {"save_buffer": False}, "`save_buffer` must stay True with ppo, which keeps none"),
         (SACConfig(), {}, "`collector` must be sync or async with sac, got 'parallel'"),
     ],
 )

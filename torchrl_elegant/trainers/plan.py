@@ -108,8 +108,10 @@ def planned(run: RunConfig, config: AlgorithmConfig) -> RunConfig:
             "that wait for every few updates are slower than none"
         )
     if on_policy:
+        other = "an off-policy algorithm"
         mode = f"{config.name}, whose policy is pushed once a rollout"
-        check_unused(run, "push_interval", mode=mode, other="an off-policy algorithm")
+        check_unused(run, "push_interval", mode=mode, other=other)
+        check_unused(run, "save_buffer", mode=f"{config.name}, which keeps none", other=other)
     # The workers of an on-policy run make one rollout together, those of others one each.
     envs = run.num_envs * (run.num_workers if on_policy and run.collector != "sync" else 1)
     usual = config.frames_per_batch(total_frames=run.total_frames, num_envs=envs)
