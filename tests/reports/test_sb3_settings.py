@@ -1,0 +1,39 @@
+"""What Stable-Baselines3 is told: the same task as ours, in its words."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchrl_elegant import A2CConfig, PPOConfig, RunConfig, SACConfig
+from torchrl_elegant.algorithms import DQNConfig
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from _sb3_settings import settings_of
+
+
+@pytest.mark.parametrize(
+    ("config", "part"),
+    [
+        (SACConfig(), 1.0),
+        (DQNConfig(lr_part=0.25), 0.25),
+        (PPOConfig(), 1.0),
+        (PPOConfig(lr=2e-3, lr_end=5e-4), 0.25),
+        (PPOConfig(lr_end=0.0), 0.0),
+    ],
+)
+def test_its_learning_rate_falls_as_ours_does(config, part) -> None:
+    assert settings_of(config, RunConfig())["lr_part"] == part
+
+
+def test_it_adds_up_as_many_rewards_and_updates_as_often() -> None:
+    options = settings_of(DQNConfig(n_steps=5, updates_per_frame=0.25), RunConfig())["options"]
+    assert options["n_steps"] == 5
+    assert (options["train_freq"], options["gradient_steps"]) == (4, 1)
+
+
+def test_its_rollouts_are_as_long() -> None:
+    run = RunConfig(num_envs=8, total_frames=10_000)
+    assert settings_of(A2CConfig(batch_size=64), run)["options"]["n_steps"] == 8
