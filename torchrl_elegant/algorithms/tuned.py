@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torchrl_elegant.algorithms.registry import ALGORITHMS
-from torchrl_elegant.algorithms.tuned_tables import TUNED
+from torchrl_elegant.algorithms.tuned_off_policy import OFF_POLICY
+from torchrl_elegant.algorithms.tuned_on_policy import ON_POLICY
+from torchrl_elegant.algorithms.tuned_shared import Settings
+
+#: By algorithm and environment; a configuration without a table of its own takes its parent's.
+TUNED: dict[str, Mapping[str, Settings]] = {**OFF_POLICY, **ON_POLICY}
 
 
 def tuned_settings(algorithm: str, env: str) -> dict[str, Any]:
