@@ -5,8 +5,7 @@
         arm.h="hterm=true hterm.horizon=16" arm.k4="hterm=true hterm.horizon=4" \\
         arm.sb3="algorithm=_sb3:ppo"
 
-A study compares arms. `base` is the task's algorithm as `tuned=true` sets it, on the tasks that
-settings are chosen on as the task does.
+A study compares arms. `base` is the task's algorithm, as `tuned=true` or the task sets it.
 `arm.NAME="words"` is an arm that trains with these words besides. Without one, a task has
 `arm.h="hterm=true"`, and ppo_hopper `arm.sb3="algorithm=_sb3:ppo"` too, for which `peers` must have
 Stable-Baselines3. Words that are not the study's own go to all arms.
@@ -40,6 +39,12 @@ from _study_words import StudyOptions, report_failures, split, study_main
 BASE = "base"
 TREATED = {"h": ("hterm=true",)}
 # Quick enough for many seeds, and not learnt in so many frames by all of them.
+LUNARLANDER = ("tuned=true", "total_frames=400000")
+HALFCHEETAH = ("tuned=true", "total_frames=500000")
+SAC_DOUBLE_PENDULUM = (
+    *("total_frames=15000", "num_cells=64,64", "batch_size=128"),
+    *("actor_lr=1e-3", "critic_lr=1e-3", "alpha_lr=1e-3"),
+)
 DOUBLE_PENDULUM = (
     *("total_frames=100000", "num_envs=8", "lr_end=0"),
     *("normalize_observation=true", "normalize_value=true"),
@@ -63,19 +68,23 @@ class Task:
 
 TASKS: Mapping[str, Task] = {
     "ppo_pendulum": Task(algorithm="ppo", env="Pendulum-v1", seeds=20),
-    "ppo_lunarlander": Task(algorithm="ppo", env="LunarLanderContinuous-v3", seeds=20),
+    "ppo_lunarlander": Task(
+        algorithm="ppo", env="LunarLanderContinuous-v3", seeds=20, settings=LUNARLANDER
+    ),
     "ppo_swimmer": Task(algorithm="ppo", env="Swimmer-v5", seeds=20),
     "ppo_hopper": Task(
         algorithm="ppo", env="Hopper-v5", seeds=10, arms=TREATED | {"sb3": ("algorithm=_sb3:ppo",)}
     ),
-    "ppo_halfcheetah": Task(algorithm="ppo", env="HalfCheetah-v5", seeds=10),
+    "ppo_halfcheetah": Task(algorithm="ppo", env="HalfCheetah-v5", seeds=10, settings=HALFCHEETAH),
     # Not of the study: what settings were chosen on.
     "ppo_double_pendulum": Task(
         algorithm="ppo", env="InvertedDoublePendulum-v5", seeds=10, settings=DOUBLE_PENDULUM
     ),
     "ppo_walker": Task(algorithm="ppo", env="Walker2d-v5", seeds=5),
     "sac_pendulum": Task(algorithm="sac", env="Pendulum-v1", seeds=10),
-    "sac_lunarlander": Task(algorithm="sac", env="LunarLanderContinuous-v3", seeds=10),
+    "sac_double_pendulum": Task(
+        algorithm="sac", env="InvertedDoublePendulum-v5", seeds=10, settings=SAC_DOUBLE_PENDULUM
+    ),
 }
 
 
