@@ -95,16 +95,18 @@ def test_all_holds_every_extra_for_users() -> None:
     assert requirement.extras == set(extras()) - {"all", "dev", "bench"}
 
 
-def test_box2d_brings_what_gymnasium_asks_for_beside_it() -> None:
+@pytest.mark.parametrize(("extra", "beside"), [("box2d", "pygame"), ("mujoco", "imageio")])
+def test_simulators_bring_what_gymnasium_asks_for_beside_them(extra: str, beside: str) -> None:
     lines = map(Requirement, importlib.metadata.requires("gymnasium") or ())
     wanted = {
         # Two packages of one module, of which Gymnasium has asked for either.
         line.name.removesuffix("-ce")
         for line in lines
-        if line.marker is not None and line.marker.evaluate({"extra": "box2d"})
+        if line.marker is not None and line.marker.evaluate({"extra": extra})
     }
-    assert "pygame" in wanted
-    assert wanted <= {line.name.lower() for line in extras()["box2d"]}
+    assert beside in wanted
+    with_torchrl = {"packaging"}
+    assert wanted <= {line.name.lower() for line in extras()[extra]} | with_torchrl
 
 
 @pytest.mark.parametrize("requirement", required(), ids=str)
