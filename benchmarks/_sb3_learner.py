@@ -33,7 +33,7 @@ def build(job: dict[str, Any]) -> Any:
     options = dict(job["options"])
     if observation or reward:
         envs = VecNormalize(envs, observation, reward, gamma=options["gamma"])
-    if job["lr_part"] < 1:
+    if job["lr_part"] != 1:
         first, end = options["learning_rate"], job["lr_part"]
         options["learning_rate"] = lambda left: first * (end + (1 - end) * left)
     if job["noise_std"] is not None:

@@ -36,12 +36,12 @@ def settings_of(config: AlgorithmConfig, run: RunConfig) -> dict[str, Any]:
         "normalize": [config.normalize_observation, config.normalize_value],
         # Exploration is an object there.
         "noise_std": config.noise_std if isinstance(config, DDPGConfig) else None,
-        # A rate that falls is a function there.
-        "lr_part": lr_part_of(config),
+        # A rate that changes is a function there.
+        "lr_part": _lr_part(config),
     }
 
 
-def lr_part_of(config: AlgorithmConfig) -> float:
+def _lr_part(config: AlgorithmConfig) -> float:
     """The part of the learning rate that is left at the end."""
     if isinstance(config, OnPolicyConfig):
         return 1.0 if config.lr_end is None else config.lr_end / config.lr

@@ -8,12 +8,12 @@ from typing import Any
 #: Fields of configurations, and of runs.
 Settings = Mapping[str, Any]
 
-WALKERS = ("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "Walker2d-v5")
+_WALKERS = ("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "Walker2d-v5")
 
 
 def each_walker(settings: Settings) -> dict[str, Settings]:
     """The same for all that walk or run."""
-    return dict.fromkeys(WALKERS, settings)
+    return dict.fromkeys(_WALKERS, settings)
 
 
 # Swimmer's strokes pay off only as a whole: a discount of 0.99 does not see one through.

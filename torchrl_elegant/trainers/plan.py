@@ -108,7 +108,7 @@ def planned(run: RunConfig, config: AlgorithmConfig) -> RunConfig:
             "that wait for every few updates are slower than none"
         )
     if on_policy:
-        _check_no_buffer(run, config)
+        _check_on_policy(run, config)
     # The workers of an on-policy run make one rollout together, those of others one each.
     envs = run.num_envs * (run.num_workers if on_policy and run.collector != "sync" else 1)
     usual = config.frames_per_batch(total_frames=run.total_frames, num_envs=envs)
@@ -128,8 +128,8 @@ def planned(run: RunConfig, config: AlgorithmConfig) -> RunConfig:
     return replace(run, frames_per_batch=frames)
 
 
-def _check_no_buffer(run: RunConfig, config: AlgorithmConfig) -> None:
-    """Refuse what is about a replay buffer, and about updates while it fills."""
+def _check_on_policy(run: RunConfig, config: AlgorithmConfig) -> None:
+    """Refuse what only algorithms with a replay buffer use."""
     other = "an off-policy algorithm"
     mode = f"{config.name}, whose policy is pushed once a rollout"
     check_unused(run, "push_interval", mode=mode, other=other)
