@@ -41,10 +41,16 @@ _REDQ: dict[str, Settings] = {
         "warmup": 500,
         "total_frames": 4_000,
     },
+    # Returns of five steps: with one, half of the seeds hover for good.
     "LunarLanderContinuous-v3": {
         **_SAC_LANDER,
         "batch_size": 64,
-        "updates_per_frame": 2.0,
+        "n_steps": 5,
+        "num_critics": 5,
+        "target": "weighted",
+        "target_members": None,
+        "updates_per_frame": 1.0,
+        "lr_part": 0.0,
         "total_frames": 100_000,
     },
     **each_walker({"warmup": 5_000, "total_frames": 125_000}),
