@@ -84,6 +84,18 @@ def test_skip_done_states(form):
     torch.testing.assert_close(ours.qvalue_loss(batch)[1]["target"], batch["next", "reward"][:, 0])
 
 
+@FORM
+def test_truncated_states_that_were_not_observed_are_skipped(form):
+    theirs, ours = pair(form, skip_done_states=True)
+    batch = make_batch(form=form)
+    after = batch["next"]
+    cut = ~after["terminated"] & (torch.arange(24).unsqueeze(-1) % 2 == 0)
+    assert cut.any()
+    after["done"] = after["terminated"] | cut
+    after["observation"][cut.squeeze(-1)] = float("nan")
+    assert_equal_losses(theirs, ours, batch)
+
+
 @pytest.mark.parametrize("keys_first", [True, False])
 def test_nested_and_renamed_keys(keys_first):
     state, move = ("agent", "state"), ("agent", "move")

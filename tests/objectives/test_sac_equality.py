@@ -170,6 +170,20 @@ def test_skipped_states_may_hold_anything():
     assert all(value.isfinite().all() for value in ours(batch).values())
 
 
+def test_truncated_states_are_skipped_where_they_were_not_observed():
+    _, ours = twins(ordinary, skip_done_states=True, num_qvalue_nets=1)
+    batch = make_batch(16)
+    after = batch["next"]
+    lost = (after["done"] & ~after["terminated"]).squeeze(-1)
+    assert lost.any()
+    reward = after["reward"].squeeze(-1)
+    assert not torch.isclose(ours.qvalue_loss(batch)[1]["target"], reward)[lost].any()
+    after["observation"][lost] = float("nan")
+    target = ours.qvalue_loss(batch)[1]["target"]
+    torch.testing.assert_close(target[lost], reward[lost])
+    assert target.isfinite().all()
+
+
 @pytest.mark.parametrize("kind", ["TD0", "TD1", "TDLambda"])
 @pytest.mark.parametrize("vmap", [True, False])
 def test_value_estimators(kind, vmap):

@@ -139,6 +139,11 @@ class BootstrappedLoss(LossModule):
     def out_keys(self, values: list[NestedKey]) -> None:
         self._out_keys = values
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name.endswith("_network_params") and "_critic" in self.__dict__:
+            self._bind()
+
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         out = super()._apply(fn)
         self._bind()

@@ -48,6 +48,11 @@ class ConnectedNetworks(_Base):
         for name in _RUN:
             self.__dict__[f"_run{name}"] = run(getattr(self, name))
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name.endswith("_network_params") and "_run_terms" in self.__dict__:
+            self._connect()
+
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         out = super()._apply(fn)
         self._connect()

@@ -16,7 +16,7 @@ from torchrl_elegant.modules import CategoricalActor, QNetwork, Temperature
 from torchrl_elegant.objectives.action_space import action_space_of
 from torchrl_elegant.objectives.discrete_keys import DiscreteActorCriticKeys
 from torchrl_elegant.objectives.entropy import EntropyRegularisedLoss, temperature_from
-from torchrl_elegant.objectives.networks import scatter_valid
+from torchrl_elegant.objectives.networks import has_value, scatter_valid
 from torchrl_elegant.objectives.q_networks import DirectQ, StackedQ, values_of_choices
 
 
@@ -38,6 +38,8 @@ class DiscreteSACLoss(EntropyRegularisedLoss):
 
     - speed: a ``CategoricalActor`` and a ``QNetwork`` are called directly, without vmap or
       parameter swaps; any other networks work as in TorchRL;
+    - ``skip_done_states`` passes over truncated states only where they were not observed (not
+      finite); TorchRL takes them all for worthless;
     - ``temperature`` is new; ``num_actions`` and ``action_space`` are what the networks say, where
       they say it.
 
@@ -154,9 +156,7 @@ class DiscreteSACLoss(EntropyRegularisedLoss):
     def _next_value(self, after: TensorDictBase) -> Tensor:
         valid = None
         if self.skip_done_states:
-            # A truncated state has a value: only terminated ones are passed over.
-            done = after.get(self.tensor_keys.done)
-            valid = ~after.get(self.tensor_keys.terminated, done).squeeze(-1)
+            valid = has_value(after, self.tensor_keys, self.actor_network.in_keys)
             if not valid.any():
                 return torch.zeros_like(valid, dtype=self.log_alpha.dtype)
             after = after[valid]

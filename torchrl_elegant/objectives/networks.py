@@ -8,9 +8,12 @@ only the first so many.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
+from typing import Any
 
-from tensordict import TensorDictBase
+import torch
+from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import set_composite_lp_aggregate
 from torch import Tensor
 from torchrl.envs.utils import ExplorationType, set_exploration_type
@@ -141,6 +144,24 @@ def sample_action(loss: LossModule, tensordict: TensorDictBase) -> tuple[Tensor,
     ):
         # A copy, because the actor writes what its distribution is made of beside its input.
         return rsample_and_log_prob(actor.get_dist(tensordict.copy()))
+
+
+def has_value(after: TensorDictBase, keys: Any, read: Sequence[NestedKey]) -> Tensor:
+    """Which next states have a value, ``[*B]``: not terminated, and of those at which an episode
+    was cut short the ones whose entries ``read`` are finite.
+
+    >>> from types import SimpleNamespace
+    >>> from tensordict import TensorDict
+    >>> done, terminated = torch.tensor([[[0], [1], [1], [1]], [[0], [0], [0], [1]]]).bool()
+    >>> seen = torch.tensor([[0.0], [0.0], [torch.nan], [0.0]])
+    >>> after = TensorDict({"x": seen, "done": done, "terminated": terminated}, [4])
+    >>> has_value(after, SimpleNamespace(done="done", terminated="terminated"), ["x"]).tolist()
+    [True, True, False, False]
+    """
+    done = after.get(keys.done)
+    gone = after.get(keys.terminated, done).squeeze(-1)
+    seen = [after.get(key).isfinite().reshape(*after.shape, -1).all(-1) for key in read]
+    return ~(gone | (done.squeeze(-1) & ~torch.stack(seen).all(0)))
 
 
 def scatter_valid(values: Tensor, valid: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torchrl_elegant.functional import draw_members, reduce_members, soft_value
 from torchrl_elegant.modules import EnsembleCritic, Temperature
 from torchrl_elegant.objectives.entropy import EntropyRegularisedLoss, temperature_from
 from torchrl_elegant.objectives.keys import keys_of
-from torchrl_elegant.objectives.networks import sample_action, scatter_valid
+from torchrl_elegant.objectives.networks import has_value, sample_action, scatter_valid
 
 
 class SACLoss(EntropyRegularisedLoss):
@@ -36,6 +36,8 @@ class SACLoss(EntropyRegularisedLoss):
     - speed: given an ``EnsembleCritic`` it calls networks directly, without vmap or parameter
       swaps (``benchmarks/sac.py`` has the measured ratio); any other network works as in TorchRL;
     - ``target_members``, ``actor_value`` and ``temperature`` are new;
+    - ``skip_done_states`` passes over terminated states, and over truncated ones only where they
+      were not observed (not finite); TorchRL takes every truncated state to act with zeros;
     - version 1 of SAC, with a state value network, is TorchRL's alone; ``delay_value``, which is
       about that network, is taken and has no effect, as in TorchRL's version 2.
 
@@ -173,9 +175,7 @@ class SACLoss(EntropyRegularisedLoss):
     def _next_value(self, after: TensorDictBase) -> Tensor:
         valid = None
         if self.skip_done_states:
-            # A truncated state has a value: only terminated ones are passed over.
-            done = after.get(self.tensor_keys.done)
-            valid = ~after.get(self.tensor_keys.terminated, done).squeeze(-1)
+            valid = has_value(after, self.tensor_keys, self.actor_network.in_keys)
             if not valid.any():
                 return torch.zeros_like(valid, dtype=self.log_alpha.dtype)
             after = after[valid]
