@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 
-from torchrl_elegant.algorithms.base import check, check_unused, option
+from torchrl_elegant.algorithms.base import check, option
 from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.modules import StateValue, StochasticActor
@@ -33,11 +33,6 @@ class A2CConfig(OnPolicyConfig):
     normalize_advantage: bool = option(
         False, "scale the advantages of each rollout to mean 0, std 1"
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.optimizer == "rmsprop":
-            check_unused(self, "adam_eps", mode="optimizer=rmsprop", other="optimizer=adam")
 
     def frames_per_batch(self, *, total_frames: int, num_envs: int) -> int:
         """Whole steps of all environments that make at most one batch."""

@@ -50,7 +50,6 @@ class OnPolicyConfig(AlgorithmConfig):
     batch_size: int = option(64, "transitions per update")
     lr: float = option(3e-4, "learning rate of actor and critic")
     lr_end: float | None = option(None, "learning rate at the run's end; none: as at its start")
-    adam_eps: float = option(1e-8, "what Adam adds to each gradient's spread before dividing by it")
     critic_coeff: float = option(0.5, "weight of the critic's loss")
     entropy_coeff: float = option(0.0, "weight of the entropy bonus")
     entropy_coeff_end: float | None = option(
@@ -71,9 +70,7 @@ class OnPolicyConfig(AlgorithmConfig):
         super().__post_init__()
         check(0.0 <= self.lmbda <= 1.0, "lmbda", "lie in [0, 1]", self.lmbda)
         check(self.epochs >= 1, "epochs", "be at least 1", self.epochs)
-        for name in ("lr", "adam_eps"):
-            value = getattr(self, name)
-            check(0.0 < value < math.inf, name, "be positive and finite", value)
+        check(self.lr > 0, "lr", "be positive", self.lr)
         for name in ("critic_coeff", "entropy_coeff", "lr_end", "entropy_coeff_end"):
             value = getattr(self, name)
             sound = value is None or 0.0 <= value < math.inf
@@ -106,7 +103,7 @@ class OnPolicyConfig(AlgorithmConfig):
 
     def build_optimizer(self, loss: OnPolicyLoss) -> torch.optim.Optimizer:
         """What moves actor and critic."""
-        return LeanAdam(loss.parameters(), lr=self.lr, eps=self.adam_eps)
+        return LeanAdam(loss.parameters(), lr=self.lr)
 
     def build_ramps(self, loss: OnPolicyLoss, optimizer: torch.optim.Optimizer) -> tuple[Ramp, ...]:
         """What moves over a run."""
