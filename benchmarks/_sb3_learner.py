@@ -7,6 +7,7 @@ end ``evaluation.json``. Needs Stable-Baselines3 and nothing of this package.
 from __future__ import annotations
 
 import json
+import operator
 import statistics
 import sys
 import time
@@ -43,7 +44,24 @@ def build(job: dict[str, Any]) -> Any:
     activation = {"relu": torch.nn.ReLU, "tanh": torch.nn.Tanh}[job["activation"]]
     kind = getattr(stable_baselines3, job["algorithm"])
     policy = {"net_arch": job["net_arch"], "activation_fn": activation}
-    return kind("MlpPolicy", envs, policy_kwargs=policy, seed=job["seed"], device="cpu", **options)
+    model = kind("MlpPolicy", envs, policy_kwargs=policy, seed=job["seed"], device="cpu", **options)
+    set_own_rates(model, job["own_rates"])
+    return model
+
+
+def set_own_rates(model: Any, parts: dict[str, float]) -> None:
+    """Have optimisers learn at ``parts`` of the rate that all of them are set to before each round
+    of updates."""
+    common = model._update_learning_rate
+    own = {id(operator.attrgetter(name)(model)): part for name, part in parts.items()}
+
+    def update(optimizers: Any) -> None:
+        common(optimizers)
+        for optimizer in optimizers if isinstance(optimizers, list) else [optimizers]:
+            for group in optimizer.param_groups:
+                group["lr"] *= own.get(id(optimizer), 1.0)
+
+    model._update_learning_rate = update
 
 
 def starts(episodes: int, seed: int) -> list[int | None]:

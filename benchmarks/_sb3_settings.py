@@ -36,9 +36,20 @@ def settings_of(config: AlgorithmConfig, run: RunConfig) -> dict[str, Any]:
         "normalize": [config.normalize_observation, config.normalize_value],
         # Exploration is an object there.
         "noise_std": config.noise_std if isinstance(config, DDPGConfig) else None,
-        # A rate that changes is a function there.
+        # A rate that changes is a function there, and one for all networks.
         "lr_part": _lr_part(config),
+        "own_rates": _own_rates(config),
     }
+
+
+def _own_rates(config: AlgorithmConfig) -> dict[str, float]:
+    """Parts of the common rate, the critic's, that other optimisers have, by their names there."""
+    if not isinstance(config, (SACConfig, DDPGConfig)):
+        return {}
+    rates = {"actor.optimizer": config.actor_lr}
+    if isinstance(config, SACConfig):
+        rates["ent_coef_optimizer"] = config.alpha_lr
+    return {name: rate / config.critic_lr for name, rate in rates.items()}
 
 
 def _lr_part(config: AlgorithmConfig) -> float:

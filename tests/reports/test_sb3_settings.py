@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from torchrl_elegant import A2CConfig, PPOConfig, RunConfig, SACConfig
-from torchrl_elegant.algorithms import DQNConfig
+from torchrl_elegant.algorithms import DDPGConfig, DQNConfig
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from _sb3_settings import settings_of
@@ -26,6 +26,21 @@ from _sb3_settings import settings_of
 )
 def test_its_learning_rate_falls_as_ours_does(config, part) -> None:
     assert settings_of(config, RunConfig())["lr_part"] == part
+
+
+@pytest.mark.parametrize(
+    ("config", "parts"),
+    [
+        (PPOConfig(), {}),
+        (DDPGConfig(actor_lr=1e-3, critic_lr=1e-3), {"actor.optimizer": 1.0}),
+        (
+            SACConfig(actor_lr=5e-4, critic_lr=1e-3, alpha_lr=2.5e-4),
+            {"actor.optimizer": 0.5, "ent_coef_optimizer": 0.25},
+        ),
+    ],
+)
+def test_its_networks_have_rates_of_their_own_as_ours_do(config, parts) -> None:
+    assert settings_of(config, RunConfig())["own_rates"] == parts
 
 
 def test_it_adds_up_as_many_rewards_and_updates_as_often() -> None:
