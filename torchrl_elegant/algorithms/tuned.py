@@ -1,4 +1,4 @@
-"""Looking up settings with which an environment is known to be learnt."""
+"""Looking up the settings that are kept for an environment."""
 
 from __future__ import annotations
 

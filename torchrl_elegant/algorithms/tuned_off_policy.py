@@ -1,4 +1,4 @@
-"""Settings with which algorithms with a replay buffer learn known environments."""
+"""Settings with which algorithms with a replay buffer are to learn known environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings with which algorithms that learn from rollouts learn known environments."""
+"""Settings with which algorithms that learn from rollouts are to learn known environments."""
 
 from __future__ import annotations
 

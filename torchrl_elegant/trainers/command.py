@@ -25,7 +25,7 @@ class TrainOptions:
     """Words of the training scripts beside the configurations."""
 
     resume: str | None = option(None, "run folder to go on with; other words change its run")
-    tuned: bool = option(False, "start from settings that are known to learn this environment")
+    tuned: bool = option(False, "start from the settings that are kept for this environment")
 
     def __post_init__(self) -> None:
         alone = self.resume is None or not self.tuned

@@ -1,4 +1,4 @@
-"""Configurations that are known to learn an environment."""
+"""Configurations with the settings that are kept for an environment."""
 
 from __future__ import annotations
 
