@@ -103,12 +103,17 @@ def draw(results: Sequence[Result], path: Path, *, title: str) -> None:
     budgets = [grid[-1] for grid, _ in curves.values()]
     if max(budgets) > _FAR * min(budgets):
         axis.set_xscale("log")
+    colours: dict[str, str] = {}
     for name, (grid, returns) in curves.items():
         mean, spread = returns.mean(0), returns.std(0)
-        (line,) = axis.plot(grid, mean, label=f"{shown(name)}; {len(returns)} seeds")
-        axis.fill_between(grid, mean - spread, mean + spread, color=line.get_color(), alpha=0.2)
+        # An algorithm has one colour, whoever runs it; another's curve is dashed.
+        another, _, algorithm = name.rpartition(":")
+        colour = colours.setdefault(algorithm.removesuffix("_plain"), f"C{len(colours)}")
+        style = {"color": colour, "linestyle": "--" if another else "-"}
+        axis.plot(grid, mean, label=f"{shown(name)}; {len(returns)} seeds", **style)
+        axis.fill_between(grid, mean - spread, mean + spread, color=colour, alpha=0.15)
         for row in returns if len(curves) <= _FAR else ():
-            axis.plot(grid, row, color=line.get_color(), linewidth=0.5, alpha=0.5)
+            axis.plot(grid, row, linewidth=0.5, alpha=0.5, **style)
     axis.set_xlabel("frames")
     axis.set_ylabel("return of the deterministic policy")
     axis.set_title(title, fontsize=10)
