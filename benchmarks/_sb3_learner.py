@@ -43,7 +43,7 @@ def build(job: dict[str, Any]) -> Any:
         options["action_noise"] = NormalActionNoise(np.zeros(size), std)
     activation = {"relu": torch.nn.ReLU, "tanh": torch.nn.Tanh}[job["activation"]]
     kind = getattr(stable_baselines3, job["algorithm"])
-    policy = {"net_arch": job["net_arch"], "activation_fn": activation}
+    policy = {**job["policy"], "activation_fn": activation}
     model = kind("MlpPolicy", envs, policy_kwargs=policy, seed=job["seed"], device="cpu", **options)
     set_own_rates(model, job["own_rates"])
     return model

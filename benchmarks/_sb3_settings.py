@@ -31,7 +31,7 @@ def settings_of(config: AlgorithmConfig, run: RunConfig) -> dict[str, Any]:
     return {
         "algorithm": NAMES[config.name],
         "options": options,
-        "net_arch": list(config.num_cells),
+        "policy": _policy(config),
         "activation": config.activation,
         "normalize": [config.normalize_observation, config.normalize_value],
         # Exploration is an object there.
@@ -40,6 +40,11 @@ def settings_of(config: AlgorithmConfig, run: RunConfig) -> dict[str, Any]:
         "lr_part": _lr_part(config),
         "own_rates": _own_rates(config),
     }
+
+
+def _policy(config: AlgorithmConfig) -> dict[str, Any]:
+    own = {"log_std_init": config.log_std} if isinstance(config, OnPolicyConfig) else {}
+    return {"net_arch": list(config.num_cells), **own}
 
 
 def _own_rates(config: AlgorithmConfig) -> dict[str, float]:

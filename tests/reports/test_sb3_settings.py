@@ -43,6 +43,12 @@ def test_its_networks_have_rates_of_their_own_as_ours_do(config, parts) -> None:
     assert settings_of(config, RunConfig())["own_rates"] == parts
 
 
+def test_its_policy_begins_as_wide() -> None:
+    policy = settings_of(A2CConfig(log_std=-0.5, num_cells=(8,)), RunConfig())["policy"]
+    assert policy == {"net_arch": [8], "log_std_init": -0.5}
+    assert settings_of(DQNConfig(num_cells=(8,)), RunConfig())["policy"] == {"net_arch": [8]}
+
+
 def test_it_adds_up_as_many_rewards_and_updates_as_often() -> None:
     options = settings_of(DQNConfig(n_steps=5, updates_per_frame=0.25), RunConfig())["options"]
     assert options["n_steps"] == 5
