@@ -103,13 +103,11 @@ def draw(results: Sequence[Result], path: Path, *, title: str) -> None:
     budgets = [grid[-1] for grid, _ in curves.values()]
     if max(budgets) > _FAR * min(budgets):
         axis.set_xscale("log")
-    colours: dict[str, str] = {}
+    colours = colours_of(list(curves))
     for name, (grid, returns) in curves.items():
         mean, spread = returns.mean(0), returns.std(0)
-        # An algorithm has one colour, whoever runs it; another's curve is dashed.
-        another, _, algorithm = name.rpartition(":")
-        colour = colours.setdefault(algorithm.removesuffix("_plain"), f"C{len(colours)}")
-        style = {"color": colour, "linestyle": "--" if another else "-"}
+        colour = colours[name]
+        style = {"color": colour, "linestyle": "--" if ":" in name else "-"}
         axis.plot(grid, mean, label=f"{shown(name)}; {len(returns)} seeds", **style)
         axis.fill_between(grid, mean - spread, mean + spread, color=colour, alpha=0.15)
         for row in returns if len(curves) <= _FAR else ():
@@ -122,6 +120,15 @@ def draw(results: Sequence[Result], path: Path, *, title: str) -> None:
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
+
+
+def colours_of(names: Sequence[str]) -> dict[str, str]:
+    """Of several algorithms each has one colour, whoever runs it; another's curve is dashed."""
+    algorithms = [name.rpartition(":")[2].removesuffix("_plain") for name in names]
+    kinds = list(dict.fromkeys(algorithms))
+    if len(kinds) == 1:
+        return {name: f"C{index}" for index, name in enumerate(names)}
+    return {name: f"C{kinds.index(kind)}" for name, kind in zip(names, algorithms, strict=True)}
 
 
 def aligned(curves: Sequence[Sequence[Mapping[str, float]]]) -> tuple[np.ndarray, np.ndarray]:
