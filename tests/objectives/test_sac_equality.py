@@ -170,6 +170,18 @@ def test_skipped_states_may_hold_anything():
     assert all(value.isfinite().all() for value in ours(batch).values())
 
 
+@pytest.mark.parametrize("missing", ["done", "terminated"])
+def test_one_of_the_two_flags_is_enough_to_skip_by(missing):
+    _, ours = twins(ordinary, skip_done_states=True, num_qvalue_nets=1)
+    after = make_batch(16)["next"]
+    after["done"] = after["terminated"].clone()
+    ended = after["done"].squeeze(-1)
+    assert ended.any()
+    values = ours._next_value(after.exclude(missing))
+    assert not values[ended].any()
+    assert values[~ended].all()
+
+
 def test_truncated_states_are_skipped_where_they_were_not_observed():
     _, ours = twins(ordinary, skip_done_states=True, num_qvalue_nets=1)
     batch = make_batch(16)

@@ -158,10 +158,10 @@ def has_value(after: TensorDictBase, keys: Any, read: Sequence[NestedKey]) -> Te
     >>> has_value(after, SimpleNamespace(done="done", terminated="terminated"), ["x"]).tolist()
     [True, True, False, False]
     """
-    done = after.get(keys.done)
-    gone = after.get(keys.terminated, done).squeeze(-1)
+    gone = after.get(keys.terminated, after.get(keys.done)).squeeze(-1)
+    ended = after.get(keys.done, gone.unsqueeze(-1)).squeeze(-1)
     seen = [after.get(key).isfinite().reshape(*after.shape, -1).all(-1) for key in read]
-    return ~(gone | (done.squeeze(-1) & ~torch.stack(seen).all(0)))
+    return ~(gone | (ended & ~torch.stack(seen).all(0)))
 
 
 def scatter_valid(values: Tensor, valid: Tensor) -> Tensor:
