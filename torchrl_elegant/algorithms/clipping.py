@@ -5,10 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-
-def norm_of(grads: list[Tensor]) -> Tensor:
-    """The norm of all gradients as one vector."""
-    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+from torchrl_elegant.functional import norm_of
 
 
 def clip_gradients(grads: list[Tensor], max_norm: float) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrl_elegant.algorithms.clipping import clip_gradients, norm_of
+from torchrl_elegant.algorithms.clipping import clip_gradients
 from torchrl_elegant.algorithms.kernel import Settings, fused_step
+from torchrl_elegant.functional import norm_of
 
 _SETTINGS = ("lr", "weight_decay", "eps", "maximize")
 _STATE = ("exp_avg", "exp_avg_sq", "step")

@@ -16,6 +16,7 @@ from torchrl_elegant.functional.gaussian import (
     normal_score,
     normal_slopes,
 )
+from torchrl_elegant.functional.gradients import norm_of
 from torchrl_elegant.functional.hamiltonian import (
     Form,
     Steps,
@@ -76,6 +77,7 @@ __all__ = [
     "has_channels_last",
     "is_image",
     "kl_estimate",
+    "norm_of",
     "normal_entropy",
     "normal_log_density",
     "normal_log_prob",

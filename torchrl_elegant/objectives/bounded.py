@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from torchrl_elegant.functional import norm_of
+
 
 def add_bounded(params: Sequence[Tensor], own: Sequence[Tensor | None], bound: float) -> None:
     """Add ``own`` gradients to those in ``params``, whose norm is first brought down to ``bound``
@@ -21,9 +23,13 @@ def add_bounded(params: Sequence[Tensor], own: Sequence[Tensor | None], bound: f
     base = [grad for grad in own if grad is not None]
     added = [param.grad for param in params if param.grad is not None]
     if base and added:
-        most = bound * torch.nn.utils.get_total_norm(base)
-        size = torch.nn.utils.get_total_norm(added)
-        torch._foreach_mul_(added, (most / size.clamp(min=1e-30)).clamp(max=1.0))
+        most = bound * norm_of(base)
+        torch._foreach_mul_(added, (most / norm_of(added).clamp_(min=1e-30)).clamp_(max=1.0))
+    both = []
     for param, grad in zip(params, own, strict=True):
-        if grad is not None:
-            param.grad = grad if param.grad is None else param.grad.add_(grad)
+        if param.grad is None:
+            param.grad = grad
+        elif grad is not None:
+            both.append((param.grad, grad))
+    if both:
+        torch._foreach_add_(*map(list, zip(*both, strict=True)))
