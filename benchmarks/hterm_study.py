@@ -12,14 +12,16 @@ Stable-Baselines3. Words that are not the study's own go to all arms.
 
 Each seed is stored as it ends, in `benchmarks/results/seeds`; the same command goes on where it
 stopped, and a study with more seeds or arms takes over those that are there. `train=false` makes
-the table of finished seeds and trains nothing. To try settings out, take seeds that the study
-itself does not use, and another name: `first_seed=100 seeds=5 name=hterm_ppo_pendulum_tuning`.
+the table of finished seeds and trains nothing. No table is replaced by one that lacks seeds of it.
+To try settings out, take seeds that the study itself does not use, and another name:
+`first_seed=100 seeds=5 name=hterm_ppo_pendulum_tuning`.
 
 Writes `benchmarks/results/hterm_<task>.md`, `.png`, and `.csv` with each seed's result.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 import shlex
 import sys
@@ -28,6 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from _seeds import (
+    Result,
     Training,
     check_words,
     merged,
@@ -191,6 +194,13 @@ def run(study: Study, trainings: Sequence[Training]) -> int:
     if BASE in missing:
         print("no table: no seed of the base is finished", file=sys.stderr)
         return report_failures(failures) or 1
+    if lost := unfound(Path(study.results) / f"{study.title}.csv", results):
+        print(
+            f"no table: that of {study.title} has {len(lost)} seeds that were not found, such as "
+            f"{lost[0]}; give this one another name=",
+            file=sys.stderr,
+        )
+        return report_failures(failures) or 1
     # Here, because it brings matplotlib and torch, which help and mistakes need not wait for.
     from _hterm_report import write
 
@@ -205,6 +215,16 @@ def run(study: Study, trainings: Sequence[Training]) -> int:
     )
     print(f"written to {path}")
     return report_failures(failures)
+
+
+def unfound(path: Path, results: Sequence[Result]) -> list[str]:
+    """Seeds of the table that is there, by arm, which a table of ``results`` would lack."""
+    if not path.exists():
+        return []
+    with path.open() as file:
+        kept = [f"{row['arm']} {row['seed']}" for row in csv.DictReader(file)]
+    found = {f"{result['algorithm']} {result['seed']}" for result in results}
+    return [seed for seed in kept if seed not in found]
 
 
 def parse(argv: Sequence[str]) -> Study:

@@ -181,6 +181,23 @@ def test_seeds_of_several_settings_are_told(tmp_path) -> None:
     assert "Its seeds do not agree in `hterm.weight`" in text
 
 
+def test_a_table_is_not_replaced_by_one_that_lacks_seeds_of_it(tmp_path, capsys) -> None:
+    asked = study(tmp_path, "train=false", "arm.h=hterm=true")
+    base, treated = asked.trainings
+    store(base, [1.0, 2.0])
+    store(treated, [1.0, 2.0])
+    assert hterm_study.run(asked, asked.trainings) == 0
+    table = tmp_path / "results" / "hterm_ppo_pendulum.md"
+    before = table.read_text()
+    treated.archive.unlink()
+    assert hterm_study.run(asked, asked.trainings) == 1
+    said = "that of hterm_ppo_pendulum has 2 seeds that were not found, such as h 0; give this"
+    assert said in capsys.readouterr().err
+    assert table.read_text() == before
+    other = study(tmp_path, "train=false", "arm.h=hterm=true", "name=less")
+    assert hterm_study.run(other, other.trainings) == 0
+
+
 def test_without_a_base_there_is_no_table(tmp_path, capsys) -> None:
     asked = study(tmp_path, "train=false")
     assert hterm_study.run(asked, asked.trainings) == 1
