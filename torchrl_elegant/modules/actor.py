@@ -61,5 +61,14 @@ class SquashedGaussianActor(BoundedActor):
 
     def get_dist(self, tensordict: TensorDictBase) -> TanhNormal:
         """TorchRL's distribution with the same density, for losses that ask for one."""
+        return self.build_dist_from_params(self.get_dist_params(tensordict))
+
+    def get_dist_params(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """What that distribution is made of, for losses that map over parameters first."""
         loc, log_std = self.parameters_of([tensordict.get(key) for key in self.in_keys])
-        return TanhNormal(loc, log_std.exp(), low=self.low.flatten(), high=self.high.flatten())
+        return tensordict.empty().set("loc", loc).set("scale", log_std.exp())
+
+    def build_dist_from_params(self, tensordict: TensorDictBase) -> TanhNormal:
+        """The distribution of what ``get_dist_params`` gave."""
+        loc, scale = tensordict.get("loc"), tensordict.get("scale")
+        return TanhNormal(loc, scale, low=self.low.flatten(), high=self.high.flatten())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from tensordict import NestedKey, unravel_key
 from torchrl.data import ReplayBuffer
 from torchrl.envs import EnvBase
 
@@ -43,7 +44,7 @@ def build_source(
         collector,
         buffer,
         learner,
-        keys=list(learner.loss.in_keys),
+        keys=row_keys(learner),
         total_frames=run.total_frames,
         updates_per_frame=config.updates_per_frame,
         free_frames=free_frames(config, counters),
@@ -51,6 +52,19 @@ def build_source(
         ranks=ranks.count,
         fold=config.fold and config.fold(),
     )
+
+
+def row_keys(learner: Learner) -> list[NestedKey]:
+    """What is kept of collected rows: all that the loss reads and somebody writes.
+
+    Losses of TorchRL list the weights that a sampler adds, the next action, and log-probabilities
+    that not every policy writes.
+    """
+    written, names = set(learner.policy.out_keys), learner.loss.tensor_keys
+    acted = {getattr(names, name, name) for name in ("action", "sample_log_prob")} | written
+    absent = (acted - written) | {unravel_key(("next", key)) for key in acted}
+    absent.add(getattr(names, "priority_weight", "priority_weight"))
+    return [key for key in learner.loss.in_keys if unravel_key(key) not in absent]
 
 
 def build_collector(
@@ -108,7 +122,7 @@ def _workers(
         updates_per_frame=config.updates_per_frame,
         warmup_frames=round(free),
         init_random_frames=config.warmup,
-        keys=list(learner.loss.in_keys),
+        keys=row_keys(learner),
         seed=seed_of(run, TRAIN),
         frames_done=counters.frames,
         # Workers get on to where the first row is known.

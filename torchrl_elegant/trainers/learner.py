@@ -186,7 +186,9 @@ class Learner:
 
     def _terms(self, batch: TensorDictBase, call: LossCall) -> dict[str, Tensor]:
         if not hasattr(self.loss, "critic_terms"):
-            return dict(call(batch).items())
+            # Some of TorchRL's report more than they announce, and some of it row by row.
+            terms, known = call(batch).items(), self.loss.out_keys
+            return {k: v.mean() for k, v in terms if k in known or k.startswith("loss")}
         terms = dict(call(batch, "critic_terms"))
         if self.return_fit is not None:
             terms[self.return_fit.name] = self.return_fit(batch)
