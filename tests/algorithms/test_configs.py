@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import FrozenInstanceError, dataclass, fields
 from typing import Literal
 
@@ -154,6 +155,11 @@ def test_modsac():
         ("temperature", "learnt"),
         ("temperature", None),
         ("loss_function", "l3"),
+        ("actor_lr", math.inf),
+        ("alpha_lr", math.inf),
+        ("alpha", math.inf),
+        ("target_entropy", math.inf),
+        ("target_entropy", math.nan),
     ],
 )
 @CONFIGS
@@ -164,7 +170,8 @@ def test_refusals(config, name, value):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("trust_decay", 1.0), ("trust_window", 0), ("std_pull", -0.1)]
+    ("name", "value"),
+    [("trust_decay", 1.0), ("trust_window", 0), ("std_pull", -0.1), ("std_pull", math.inf)],
 )
 def test_modsac_refusals(name, value):
     with pytest.raises(ValueError, match=f"`{name}` must .*, got `{value}`"):

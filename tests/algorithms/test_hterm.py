@@ -110,7 +110,11 @@ def test_in_python_it_is_a_configuration_or_none(value):
             "`hterm.clip_epsilon` must stay 0.2 with hterm.form=imitate, got `0.3`; set "
             "hterm.form=ratio to use it, or hterm.clip_epsilon=0.2",
         ),
-        (["hterm.sigma=0.3"], "`sigma` must stay 0.1 with a stochastic actor, got `0.3`"),
+        (
+            ["hterm.sigma=0.3"],
+            "`hterm.sigma` must stay 0.1 with a stochastic actor, got `0.3`; set algorithm=td3 to "
+            "use it, or hterm.sigma=0.1",
+        ),
         (["hterm.bound=0"], "`hterm.bound` must be positive and finite, or none, got `0.0`"),
         (["hterm.best=2"], "`hterm.best` must lie in (0, 1], got `2.0`"),
         (["hterm.capacity=0"], "`hterm.capacity` must be at least 1, or none, got `0`"),

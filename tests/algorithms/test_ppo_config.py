@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import FrozenInstanceError, fields
 
 import gymnasium
@@ -164,6 +165,10 @@ def test_actions_that_cannot_be_say_the_way_out(space, name):
         ("clip_epsilon", 0.0),
         ("clip_epsilon", 1.0),
         ("clip_value", 0.0),
+        ("clip_value", math.inf),
+        ("lr", math.inf),
+        ("critic_coeff", math.inf),
+        ("target_kl", math.inf),
         ("loss_function", "l3"),
     ],
 )

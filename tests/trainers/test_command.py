@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from faults.runs import SCRIPTS, SMALL, environment
 
-from torchrl_elegant.algorithms import ALGORITHMS
+from torchrl_elegant.algorithms import ALGORITHMS, DQNConfig
 from torchrl_elegant.collectors import WorkerDiedError
+from torchrl_elegant.trainers import train
 from torchrl_elegant.trainers.command import evaluate_command, train_command
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.options import run_main
@@ -78,6 +79,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["total_frames=0"], ["`total_frames`", "0"]),
         (["actor_lr=-1"], ["`actor_lr` must be positive", "-1"]),
         (["critic_lr=0"], ["`critic_lr` must be positive"]),
+        (["alpha=inf"], ["`alpha` must be positive and finite", "inf"]),
+        (["target_entropy=inf"], ["`target_entropy` must be finite or none", "inf"]),
+        (["hterm.max_age=1e20"], ["`hterm.max_age` must be below 2147483648"]),
         (["updates_per_frame=-1"], ["`updates_per_frame` must be positive"]),
         (["updates_per_frame=inf"], ["`updates_per_frame` must be positive and finite"]),
         (["tau=0"], ["`tau` must lie in (0, 1]", "0"]),
@@ -165,6 +169,34 @@ def test_help_lists_every_option(capsys):
     assert (code, err) == (0, "")
     for name in (*RunConfig.__dataclass_fields__, "gamma", "resume", "algorithm"):
         assert f"  {name}=" in out
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "has_actor"),
+    [
+        ("sac", "Pendulum-v1", True),
+        ("ppo", "Pendulum-v1", True),
+        ("d3qn", "CartPole-v1", False),
+        ("discrete_sac", "CartPole-v1", True),
+    ],
+)
+def test_help_shows_what_the_algorithm_can_take(capsys, algorithm, env, has_actor):
+    _, out, _ = call(capsys, "--help", f"algorithm={algorithm}")
+    assert f"  env={env} " in out
+    assert ("  hterm.horizon=" in out) == has_actor
+
+
+def test_without_an_environment_it_learns_one_that_it_can(capsys, tmp_path):
+    folder = tmp_path / "run"
+    words = ["total_frames=60", "warmup=20", "num_cells=8", "batch_size=8", "eval_episodes=1"]
+    quiet = ["logger=none", "progress=false", f"folder={folder}"]
+    assert call(capsys, "algorithm=dqn", *words, *quiet)[0] == 0
+    assert "env: CartPole-v1" in (folder / "config.yaml").read_text()
+    more = ["total_frames=80", "progress=false", f"resume={folder}"]
+    assert call(capsys, *more)[0] == 0
+    config = DQNConfig(num_cells=(8,), batch_size=8, warmup=20)
+    run = {"total_frames": 60, "eval_episodes": 1, "logger": "none", "progress": False}
+    assert train(config, folder=str(tmp_path / "other"), **run).history
 
 
 def test_a_real_process_prints_one_line_and_nothing_else():

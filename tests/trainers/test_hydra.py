@@ -40,7 +40,10 @@ def composed(*overrides):
         return compose(overrides=list(overrides))
 
 
-@pytest.mark.parametrize(("name", "kind"), [("elegant_sac", SACLoss), ("modsac", ModSACLoss)])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("elegant_sac", SACLoss), ("modsac", ModSACLoss), ("elegant_modsac", ModSACLoss)],
+)
 def test_losses_are_built_with_the_fields_that_were_overridden(name, kind):
     cfg = composed(f"+loss={name}", "loss.target_members=1", "loss.gamma=0.9")
     env = make_env("Pendulum-v1")

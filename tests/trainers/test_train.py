@@ -23,7 +23,7 @@ from sameness import assert_same
 from tensordict import TensorDict
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from torchrl_elegant.algorithms import ModSACConfig, SACConfig
+from torchrl_elegant.algorithms import HTermConfig, ModSACConfig, PPOConfig, SACConfig
 from torchrl_elegant.trainers.finite import DivergedError
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.metrics_file import read_metrics
@@ -301,6 +301,22 @@ def test_a_buffer_of_pictures_beyond_all_memory_is_refused(go):
         go(large, pixels="render", resize=84, frame_stack=4, grey=True)
 
 
+def test_slices_of_pictures_beyond_all_memory_are_refused(go):
+    long = SACConfig(buffer_size=1000, hterm=HTermConfig(max_age=10**9))
+    with pytest.raises(UsageError, match=r"`hterm\.max_age` must fit into memory, got 1000000000"):
+        go(long, pixels="render", resize=84, frame_stack=4, grey=True)
+
+
+@pytest.mark.parametrize("frames", [60, 20])
+def test_a_rate_that_is_zero_at_the_only_rollout_is_refused(go, frames):
+    config = PPOConfig(num_cells=(8,), batch_size=8, lr_end=0.0)
+    if frames == 20:
+        assert frames_of(go(config, frames_per_batch=frames)) == 60
+        return
+    with pytest.raises(UsageError, match="`lr_end` must be above 0 in a run of one rollout"):
+        go(config, frames_per_batch=frames)
+
+
 def test_a_place_that_takes_no_folder_is_refused(go, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="`folder` must be where files can be written"):
@@ -382,6 +398,35 @@ def test_a_run_that_goes_on_stays_itself(go, name, value):
     first = go()
     with pytest.raises(UsageError, match=f"`{name}` must stay"):
         resume(first.folder, total_frames=90, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        (
+            SACConfig(num_cells=(8,), batch_size=8, warmup=20),
+            {"alpha": 0.3},
+            "alpha=1.0.*alpha=0.3",
+        ),
+        (PPOConfig(num_cells=(8,), batch_size=8), {"log_std": -1.0}, "log_std=0.0.*log_std=-1.0"),
+    ],
+    ids=["alpha", "log_std"],
+)
+def test_where_something_learnt_began_cannot_be_changed_later(go, config, changes, message):
+    """It would stand in the stored configuration, and nothing would have begun there."""
+    first = go(config, frames_per_batch=20)
+    _, run, stored = stored_run(first.folder)
+    before = (first.folder / "config.yaml").read_text()
+    with pytest.raises(UsageError, match=message):
+        run_with(replace(run, total_frames=90), replace(stored, **changes), first.folder)
+    assert (first.folder / "config.yaml").read_text() == before
+
+
+def test_a_fixed_temperature_can_be_changed_later(go):
+    first = go(SACConfig(num_cells=(8,), batch_size=8, warmup=20, temperature="fixed", alpha=0.5))
+    _, run, stored = stored_run(first.folder)
+    changed = run_with(replace(run, total_frames=90), replace(stored, alpha=0.3), first.folder)
+    assert changed.history[-1]["alpha"] == pytest.approx(0.3)
 
 
 def test_updates_that_a_stop_left_undone_are_made_afterwards(go, monkeypatch):

@@ -28,6 +28,7 @@ KNOWN = {
         "Humanoid-v5",
     },
     "discrete": {"CartPole-v1", "Acrobot-v1", "LunarLander-v3"},
+    "multi-discrete": set(),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import partial
 
 import gymnasium
 import pytest
@@ -16,6 +17,7 @@ from torchrl_elegant.algorithms import (
     DoubleDQNConfig,
     DQNConfig,
     DuelingDQNConfig,
+    PPOConfig,
     SACConfig,
 )
 from torchrl_elegant.collectors import SyncCollector
@@ -135,6 +137,42 @@ def test_the_first_frames_are_random():
 def test_what_fits_is_named(config, env, message, tmp_path):
     with pytest.raises(UsageError, match=message):
         run(config, tmp_path / "run", frames=2_000, env=env)
+
+
+class Several(gymnasium.Env):
+    """Takes whatever actions it is made for, and ends at once."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,))
+
+    def __init__(self, action_space):
+        self.action_space = action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, True, False, {}
+
+
+@pytest.mark.parametrize("config", [DQNConfig(**SMALL), SACConfig(num_cells=(8,))], ids=type)
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (gymnasium.spaces.MultiDiscrete([3, 2]), "algorithms for multi-discrete actions: a2c, ppo"),
+        (gymnasium.spaces.MultiBinary(3), "algorithms for Binary actions: none that is registered"),
+    ],
+    ids=["multi-discrete", "binary"],
+)
+def test_what_fits_several_choices_is_named(config, space, message, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        run(config, tmp_path / "run", frames=2_000, env=partial(Several, space))
+
+
+def test_choices_that_no_algorithm_takes_are_told(tmp_path):
+    env = partial(Several, gymnasium.spaces.MultiBinary(3))
+    with pytest.raises(UsageError, match="algorithms for Binary actions: none"):
+        run(PPOConfig(num_cells=(8,)), tmp_path / "run", frames=2_048, env=env)
 
 
 @EACH

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.algorithms.base import Parts, check, option
+from torchrl_elegant.algorithms.base import Parts, check, check_positive, option
 from torchrl_elegant.algorithms.off_policy import OffPolicyConfig
 from torchrl_elegant.algorithms.optimiser import LeanAdam
 from torchrl_elegant.algorithms.schedule import ActorSchedule, EveryUpdate
@@ -32,8 +32,7 @@ class ActorCriticConfig(OffPolicyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("actor_lr", "critic_lr"):
-            check(getattr(self, name) > 0, name, "be positive", getattr(self, name))
+        check_positive(self, "actor_lr", "critic_lr")
         check(self.actor_period >= 1, "actor_period", "be at least 1", self.actor_period)
 
     def build(self, env: EnvBase) -> Parts:

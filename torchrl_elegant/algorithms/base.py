@@ -2,53 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
-from torchrl.objectives import LossModule
-from torchrl.objectives.utils import TargetNetUpdater
 
 from torchrl_elegant.algorithms.checks import check as check
 from torchrl_elegant.algorithms.checks import check_fields
+from torchrl_elegant.algorithms.checks import check_positive as check_positive
 from torchrl_elegant.algorithms.checks import check_unused as check_unused
 from torchrl_elegant.algorithms.checks import option as option
 from torchrl_elegant.algorithms.hterm import HTermConfig
+from torchrl_elegant.algorithms.parts import Parts as Parts
 from torchrl_elegant.algorithms.preparation import Preparation
-from torchrl_elegant.algorithms.ramp import Ramp
-from torchrl_elegant.algorithms.schedule import ActorSchedule, EveryUpdate
 from torchrl_elegant.data import ReturnScale
 from torchrl_elegant.modules import ACTIVATIONS, NormalisedActor, ObservationNorm, normalisable
-from torchrl_elegant.objectives import HamiltonianTerm
-from torchrl_elegant.objectives.return_fit import ReturnFit
 from torchrl_elegant.objectives.slice_rewards import Baseline
-
-
-@dataclass(kw_only=True)
-class Parts:
-    """What an algorithm builds for one environment; a learner is made of it.
-
-    ``prepare`` stands between data and loss; ``return_fit`` and ``hterm`` are terms beside the
-    loss's own.
-    ``ramps`` are set to the run's progress after each batch of frames. ``target_kl``, of losses
-    with a ``divergence``, is how far a policy may move before the epochs over its rollout end.
-    """
-
-    policy: TensorDictModuleBase
-    loss: LossModule
-    optimizer: torch.optim.Optimizer
-    target_updater: TargetNetUpdater | None = None
-    schedule: ActorSchedule = field(default_factory=EveryUpdate)
-    ramps: tuple[Ramp, ...] = ()
-    prepare: Preparation | None = None
-    return_fit: ReturnFit | None = None
-    hterm: HamiltonianTerm | None = None
-    target_kl: float | None = None
-    max_grad_norm: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +27,9 @@ class AlgorithmConfig(ABC):
 
     name: ClassVar[str]
     # Kinds of actions it can choose among; named where an environment has others.
-    actions: ClassVar[tuple[str, ...]] = ("continuous", "discrete")
+    actions: ClassVar[tuple[str, ...]] = ("continuous", "discrete", "multi-discrete")
+    #: What it learns where nobody says.
+    example: ClassVar[str] = "Pendulum-v1"
     #: Whether there is an actor beside the values.
     has_actor: ClassVar[bool] = True
     #: What the H-term compares rewards with where its options say none.
@@ -92,16 +64,21 @@ class AlgorithmConfig(ABC):
         check(norm is None or norm > 0, "max_grad_norm", "be positive or none", norm)
         sound = len(self.num_cells) > 0 and min(self.num_cells) > 0
         check(sound, "num_cells", "hold positive sizes", self.num_cells)
-        scale = self.reward_scale
-        check(0.0 < scale < math.inf, "reward_scale", "be positive and finite", scale)
+        check_positive(self, "reward_scale")
         kind = isinstance(self.hterm, HTermConfig | None)
         check(kind, "hterm", "be an HTermConfig or none", self.hterm, "write hterm=HTermConfig()")
         fits = self.hterm is None or self.has_actor
         check(fits, "hterm", "be false where there is no actor", "true")
         if self.hterm is not None and not self.deterministic:
-            check_unused(self.hterm, "sigma", mode="a stochastic actor", other="algorithm=td3")
+            mode, other = "a stochastic actor", "algorithm=td3"
+            check_unused(self.hterm, "sigma", mode=mode, other=other, group="hterm")
         known = self.activation in ACTIVATIONS
         check(known, "activation", f"be one of {', '.join(ACTIVATIONS)}", self.activation)
+
+    @property
+    def beginnings(self) -> tuple[str, ...]:
+        """Fields that say where something begins that is learnt from then on."""
+        return ()
 
     @abstractmethod
     def build(self, env: EnvBase) -> Parts:

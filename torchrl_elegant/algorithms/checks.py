@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import field, fields
 from numbers import Integral, Real
 from types import UnionType
@@ -30,6 +31,30 @@ def check(condition: bool, name: str, must: str, value: Any, way_out: str = "") 
         raise ValueError(f"`{name}` must {must}, got `{value}`" + (way_out and f"; {way_out}"))
 
 
+def check_positive(config: Any, *names: str) -> None:
+    """Refuse fields that are zero, negative or infinite; none is left to ``check_fields``.
+
+    >>> from types import SimpleNamespace
+    >>> check_positive(SimpleNamespace(lr=float("inf")), "lr")
+    Traceback (most recent call last):
+    ValueError: `lr` must be positive and finite, got `inf`
+    """
+    for name in names:
+        value = getattr(config, name)
+        check(value is None or 0.0 < value < math.inf, name, "be positive and finite", value)
+
+
+def check_not_negative(config: Any, *names: str) -> None:
+    """Refuse fields that are negative or infinite; none is left to ``check_fields``.
+
+    >>> from types import SimpleNamespace
+    >>> check_not_negative(SimpleNamespace(noise=0.0), "noise")
+    """
+    for name in names:
+        value = getattr(config, name)
+        check(value is None or 0.0 <= value < math.inf, name, "be 0 or more and finite", value)
+
+
 def check_fields(config: Any) -> None:
     """Refuse values that a field's annotation does not allow, wherever they come from.
 
@@ -48,12 +73,16 @@ def check_fields(config: Any) -> None:
             check(_allows(hint, value), item.name, f"be {_described(hint)}", value)
 
 
-def check_unused(config: Any, *names: str, mode: str, other: str) -> None:
-    """Refuse fields that were set although the chosen ``mode`` does not use them."""
+def check_unused(config: Any, *names: str, mode: str, other: str, group: str = "") -> None:
+    """Refuse fields that were set although the chosen ``mode`` does not use them.
+
+    ``group`` is what the options are called that ``config`` holds, where it is a group of them.
+    """
     for name in names:
         default, value = type(config).__dataclass_fields__[name].default, getattr(config, name)
-        way_out = f"set {other} to use it, or {name}={default}"
-        check(value == default, name, f"stay {default} with {mode}", value, way_out)
+        word = f"{group}.{name}" if group else name
+        way_out = f"set {other} to use it, or {word}={default}"
+        check(value == default, word, f"stay {default} with {mode}", value, way_out)
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:

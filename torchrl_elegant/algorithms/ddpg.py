@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms.actor_critic import ActorCriticConfig
-from torchrl_elegant.algorithms.base import Parts, check, option
+from torchrl_elegant.algorithms.base import Parts, option
+from torchrl_elegant.algorithms.checks import check_not_negative
 from torchrl_elegant.algorithms.ramp import Ramp
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.modules import (
@@ -49,10 +49,7 @@ class DDPGConfig(ActorCriticConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("noise_std", "noise_std_end"):
-            value = getattr(self, name)
-            sound = value is None or 0.0 <= value < math.inf
-            check(sound, name, "be 0 or more and finite", value)
+        check_not_negative(self, "noise_std", "noise_std_end")
 
     def build(self, env: EnvBase) -> Parts:
         parts = super().build(env)

@@ -19,6 +19,7 @@ class DiscreteOffPolicyConfig(OffPolicyConfig):
     """
 
     actions: ClassVar[tuple[str, ...]] = ("discrete",)
+    example: ClassVar[str] = "CartPole-v1"
 
     batch_size: int = option(128, "transitions per update")
     buffer_size: int = option(100_000, "transitions the replay buffer holds")

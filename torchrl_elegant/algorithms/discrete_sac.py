@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.algorithms.base import Parts, check, check_unused, option
+from torchrl_elegant.algorithms.base import Parts, check, check_positive, check_unused, option
 from torchrl_elegant.algorithms.discrete import DiscreteOffPolicyConfig
 from torchrl_elegant.algorithms.optimiser import LeanAdam
 from torchrl_elegant.algorithms.registry import register
@@ -47,13 +47,16 @@ class DiscreteSACConfig(DiscreteOffPolicyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("actor_lr", "critic_lr", "alpha_lr", "alpha"):
-            check(getattr(self, name) > 0, name, "be positive", getattr(self, name))
+        check_positive(self, "actor_lr", "critic_lr", "alpha_lr", "alpha")
         if self.temperature == "fixed":
             check_unused(self, "alpha_lr", mode="temperature=fixed", other="temperature=learned")
         check(self.num_critics >= 1, "num_critics", "be at least 1", self.num_critics)
         part = self.entropy_part
         check(0.0 <= part <= 1.0, "entropy_part", "lie in [0, 1]", part)
+
+    @property
+    def beginnings(self) -> tuple[str, ...]:
+        return ("alpha",) if self.temperature == "learned" else ()
 
     def build(self, env: EnvBase) -> Parts:
         networks: dict[str, Any] = {"num_cells": self.num_cells, "activation": self.activation}

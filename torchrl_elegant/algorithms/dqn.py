@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from torchrl.envs import EnvBase
 from torchrl.objectives.utils import TargetNetUpdater
 
-from torchrl_elegant.algorithms.base import Parts, check, check_unused, option
+from torchrl_elegant.algorithms.base import Parts, check, check_positive, check_unused, option
 from torchrl_elegant.algorithms.discrete import DiscreteOffPolicyConfig
 from torchrl_elegant.algorithms.optimiser import LeanAdam
 from torchrl_elegant.algorithms.ramp import Ramp
@@ -45,7 +45,7 @@ class DQNConfig(DiscreteOffPolicyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.lr > 0, "lr", "be positive", self.lr)
+        check_positive(self, "lr")
         period = self.target_period
         check(period is None or period >= 1, "target_period", "be at least 1 or none", period)
         if period is not None:

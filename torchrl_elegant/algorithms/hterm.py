@@ -15,6 +15,9 @@ from torchrl_elegant.functional import Form
 from torchrl_elegant.objectives import HamiltonianTerm
 from torchrl_elegant.objectives.slice_rewards import Baseline
 
+# Beyond it frames cannot be counted.
+_MOST = 2**31
+
 
 @dataclass(frozen=True, kw_only=True)
 class HTermConfig:
@@ -51,7 +54,9 @@ class HTermConfig:
     def __post_init__(self) -> None:
         check_fields(self)
         for name in ("horizon", "slices", "period", "max_age"):
-            check(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
+            value = getattr(self, name)
+            check(value >= 1, name, "be at least 1", value)
+            check(value < _MOST, name, f"be below {_MOST}", value)
         most, best, bound = self.capacity, self.best, self.bound
         check(most is None or most >= 1, "capacity", "be at least 1, or none", most)
         check(0.0 < best <= 1.0, "best", "lie in (0, 1]", best)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from torchrl_elegant.algorithms.base import check, option
+from torchrl_elegant.algorithms.checks import check_not_negative
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.algorithms.sac import SACConfig
 from torchrl_elegant.algorithms.schedule import ActorSchedule, CriticTrust
@@ -32,7 +33,7 @@ class ModSACConfig(SACConfig):
         super().__post_init__()
         check(0.0 <= self.trust_decay < 1.0, "trust_decay", "lie in [0, 1)", self.trust_decay)
         check(self.trust_window >= 1, "trust_window", "be at least 1", self.trust_window)
-        check(self.std_pull >= 0.0, "std_pull", "be 0 or more", self.std_pull)
+        check_not_negative(self, "std_pull")
 
     def build_loss(self, actor: SquashedGaussianActor, critic: EnsembleCritic) -> ModSACLoss:
         return ModSACLoss(actor, critic, std_pull=self.std_pull, **self.loss_arguments())

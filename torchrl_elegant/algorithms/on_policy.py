@@ -12,7 +12,8 @@ import torch
 from torchrl.envs import EnvBase
 from torchrl.objectives.utils import ValueEstimators
 
-from torchrl_elegant.algorithms.base import AlgorithmConfig, Parts, check, check_unused, option
+from torchrl_elegant.algorithms.base import AlgorithmConfig, Parts, check_unused, option
+from torchrl_elegant.algorithms.checks import check, check_not_negative, check_positive
 from torchrl_elegant.algorithms.optimiser import LeanAdam
 from torchrl_elegant.algorithms.ramp import Ramp, ramp_lr, ramp_to
 from torchrl_elegant.modules import (
@@ -70,18 +71,16 @@ class OnPolicyConfig(AlgorithmConfig):
         super().__post_init__()
         check(0.0 <= self.lmbda <= 1.0, "lmbda", "lie in [0, 1]", self.lmbda)
         check(self.epochs >= 1, "epochs", "be at least 1", self.epochs)
-        check(self.lr > 0, "lr", "be positive", self.lr)
-        for name in ("critic_coeff", "entropy_coeff", "lr_end", "entropy_coeff_end"):
-            value = getattr(self, name)
-            sound = value is None or 0.0 <= value < math.inf
-            check(sound, name, "be 0 or more and finite", value)
-        check(self.critic_coeff > 0, "critic_coeff", "be positive", self.critic_coeff)
+        check_positive(self, "lr", "critic_coeff", "clip_value")
+        check_not_negative(self, "entropy_coeff", "lr_end", "entropy_coeff_end")
         check(math.isfinite(self.log_std), "log_std", "be finite", self.log_std)
-        clip = self.clip_value
-        check(clip is None or clip > 0, "clip_value", "be positive or none", clip)
         single = self.batch_size > 1 or not self.normalize_advantage
         way_out = "a single advantage has no spread: raise batch_size or unset normalize_advantage"
         check(single, "batch_size", "exceed 1 to normalise", self.batch_size, way_out)
+
+    @property
+    def beginnings(self) -> tuple[str, ...]:
+        return ("log_std",)
 
     @abstractmethod
     def build_loss(self, actor: StochasticActor, critic: StateValue) -> OnPolicyLoss:

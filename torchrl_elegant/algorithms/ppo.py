@@ -10,6 +10,7 @@ import torch
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms.base import Parts, check, option
+from torchrl_elegant.algorithms.checks import check_positive
 from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
 from torchrl_elegant.algorithms.ramp import Ramp, ramp_to
 from torchrl_elegant.algorithms.registry import register
@@ -42,8 +43,7 @@ class PPOConfig(OnPolicyConfig):
             value = getattr(self, name)
             unset = value is None and name == "clip_epsilon_end"
             check(unset or 0.0 < value < 1.0, name, "lie in (0, 1)", value)
-        kl = self.target_kl
-        check(kl is None or kl > 0, "target_kl", "be positive or none", kl)
+        check_positive(self, "target_kl")
 
     def build(self, env: EnvBase) -> Parts:
         return replace(super().build(env), target_kl=self.target_kl)

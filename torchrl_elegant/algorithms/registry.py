@@ -55,7 +55,7 @@ def _fields_of_its_own(config: type[AlgorithmConfig]) -> list[str]:
 
 
 def that_take(actions: str) -> list[str]:
-    """Names of the algorithms for ``"continuous"`` or ``"discrete"`` actions.
+    """Names of the algorithms for ``"continuous"``, ``"discrete"`` or ``"multi-discrete"`` actions.
 
     >>> from torchrl_elegant.algorithms import DQNConfig
     >>> DQNConfig.name in that_take("discrete"), DQNConfig.name in that_take("continuous")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms.actor_critic import ActorCriticConfig
-from torchrl_elegant.algorithms.base import check, check_unused, option
+from torchrl_elegant.algorithms.base import check, check_positive, check_unused, option
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.modules import (
     EnsembleCritic,
@@ -46,8 +47,9 @@ class SACConfig(ActorCriticConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("alpha_lr", "alpha"):
-            check(getattr(self, name) > 0, name, "be positive", getattr(self, name))
+        check_positive(self, "alpha_lr", "alpha")
+        aim = self.target_entropy
+        check(aim is None or math.isfinite(aim), "target_entropy", "be finite or none", aim)
         if self.temperature == "fixed":
             check_unused(self, "alpha_lr", mode="temperature=fixed", other="temperature=learned")
         check(self.num_critics >= 1, "num_critics", "be at least 1", self.num_critics)
@@ -62,6 +64,10 @@ class SACConfig(ActorCriticConfig):
             f"lie between 1 and num_critics ({self.num_critics})",
             members,
         )
+
+    @property
+    def beginnings(self) -> tuple[str, ...]:
+        return ("alpha",) if self.temperature == "learned" else ()
 
     @property
     def members(self) -> int:

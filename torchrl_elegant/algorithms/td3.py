@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from torchrl_elegant.algorithms.base import check, option
+from torchrl_elegant.algorithms.checks import check_not_negative
 from torchrl_elegant.algorithms.ddpg import DDPGConfig
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.modules import DeterministicActor, EnsembleCritic
@@ -35,9 +35,7 @@ class TD3Config(DDPGConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(self.num_critics >= 1, "num_critics", "be at least 1", self.num_critics)
-        for name in ("policy_noise", "noise_clip"):
-            value = getattr(self, name)
-            check(0.0 <= value < math.inf, name, "be 0 or more and finite", value)
+        check_not_negative(self, "policy_noise", "noise_clip")
 
     @property
     def members(self) -> int:

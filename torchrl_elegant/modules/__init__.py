@@ -1,8 +1,8 @@
 """Networks built from an environment's specs."""
 
+from torchrl_elegant.modules.actions import ActionSpaceError
 from torchrl_elegant.modules.actor import SquashedGaussianActor
 from torchrl_elegant.modules.build import (
-    ActionSpaceError,
     build_actor,
     build_critic,
     build_stochastic_actor,

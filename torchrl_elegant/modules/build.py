@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensordict import NestedKey
-from torchrl.data import (
-    Bounded,
-    Categorical,
-    Composite,
-    MultiCategorical,
-    MultiOneHot,
-    OneHot,
-    TensorSpec,
-)
+from torchrl.data import MultiOneHot, OneHot
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.functional import is_image
+from torchrl_elegant.modules.actions import (
+    ActionSpaceError,
+    bounded_action,
+    kind_of,
+    only_action,
+)
 from torchrl_elegant.modules.actor import SquashedGaussianActor
 from torchrl_elegant.modules.categorical import CategoricalActor, DiscreteForm
 from torchrl_elegant.modules.ensemble import EnsembleCritic
@@ -28,14 +26,6 @@ from torchrl_elegant.modules.value import StateValue
 
 # Written by environments for bookkeeping; a policy that read them would play the clock.
 BOOKKEEPING = frozenset({"step_count", "episode_reward", "traj_ids"})
-
-
-class ActionSpaceError(ValueError):
-    """An environment whose actions, of the ``kind`` named, an algorithm cannot take."""
-
-    def __init__(self, message: str, *, kind: str) -> None:
-        super().__init__(message)
-        self.kind = kind
 
 
 def observation_shapes(env: EnvBase) -> dict[NestedKey, tuple[int, ...]]:
@@ -60,32 +50,6 @@ def observation_shapes(env: EnvBase) -> dict[NestedKey, tuple[int, ...]]:
     if not shapes:
         raise ValueError(f"`env` must have an observation, got specs `{env.observation_spec}`")
     return shapes
-
-
-def only_action(env: EnvBase, *, algorithm: str) -> tuple[NestedKey, TensorSpec]:
-    """Key and spec of the one action that ``algorithm`` needs."""
-    leaves = list(env.full_action_spec_unbatched.items(True, True))
-    if len(leaves) != 1:
-        raise ValueError(f"{algorithm} needs one action entry, got `{[key for key, _ in leaves]}`")
-    return leaves[0]
-
-
-def bounded_action(env: EnvBase, *, algorithm: str) -> tuple[NestedKey, Bounded]:
-    """Key and spec of the one bounded continuous action that ``algorithm`` needs."""
-    key, spec = only_action(env, algorithm=algorithm)
-    if not spec.dtype.is_floating_point:
-        raise ActionSpaceError(
-            f"{algorithm} needs a continuous action space, got `{type(spec).__name__}` with "
-            f"{_choices(spec)}; choose an algorithm for discrete actions or a continuous variant "
-            "of the environment",
-            kind="discrete",
-        )
-    if not isinstance(spec, Bounded):
-        raise ValueError(
-            f"{algorithm} needs a bounded action space, got `{type(spec).__name__}`; wrap the "
-            "environment in gymnasium.wrappers.RescaleAction or give its Box finite bounds"
-        )
-    return key, spec
 
 
 def build_actor(
@@ -155,19 +119,21 @@ def build_stochastic_actor(
         "action_key": key,
     }
     actor: StochasticActor
-    if spec.dtype.is_floating_point:
+    kind = kind_of(spec)
+    if kind == "continuous":
         actor = GaussianActor(action_shape=spec.shape, log_std=log_std, **shared)
-    elif type(spec) in (OneHot, Categorical):
+    elif kind == "discrete":
         form: DiscreteForm = "one_hot" if isinstance(spec, OneHot) else "categorical"
         actor = CategoricalActor(choices=spec.space.n, form=form, **shared)
-    elif type(spec) in (MultiOneHot, MultiCategorical):
+    elif kind == "multi-discrete":
         form = "one_hot" if isinstance(spec, MultiOneHot) else "categorical"
         actor = MultiCategoricalActor(choices=spec.nvec, form=form, **shared)
     else:
-        raise ValueError(
+        raise ActionSpaceError(
             f"a stochastic actor needs one continuous action or discrete ones, got "
             f"`{type(spec).__name__}` of shape `{tuple(spec.shape)}`; flatten the choices into one "
-            "in a wrapper"
+            "in a wrapper",
+            kind=kind,
         )
     return actor.to(env.device) if env.device is not None else actor
 
@@ -185,7 +151,3 @@ def build_value(
         observation=observation_shapes(env), num_cells=num_cells, activation=activation
     )
     return critic.to(env.device) if env.device is not None else critic
-
-
-def _choices(spec: TensorSpec | Composite) -> str:
-    return f"{spec.space.n} choices" if hasattr(spec.space, "n") else f"space `{spec.space}`"

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.modules.build import bounded_action, observation_shapes
+from torchrl_elegant.modules.actions import bounded_action
+from torchrl_elegant.modules.build import observation_shapes
 from torchrl_elegant.modules.deterministic import DeterministicActor
 
 

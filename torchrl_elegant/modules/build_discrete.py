@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torchrl.data import Categorical, OneHot
+from torchrl.data import OneHot
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.modules.build import ActionSpaceError, observation_shapes, only_action
+from torchrl_elegant.modules.actions import ActionSpaceError, kind_of, only_action
+from torchrl_elegant.modules.build import observation_shapes
 from torchrl_elegant.modules.categorical import CategoricalActor
 from torchrl_elegant.modules.q_network import QNetwork
 
@@ -49,17 +50,18 @@ def _discrete(
     env: EnvBase, algorithm: str, num_cells: Sequence[int], activation: str
 ) -> dict[str, Any]:
     key, spec = only_action(env, algorithm=algorithm)
-    if type(spec) not in (OneHot, Categorical):
+    kind = kind_of(spec)
+    if kind != "discrete":
         found = f"`{type(spec).__name__}` of shape `{tuple(spec.shape)}`"
-        if spec.dtype.is_floating_point:
+        if kind == "continuous":
             raise ActionSpaceError(
                 f"{algorithm} needs a discrete action space, got {found}; choose an algorithm for "
                 "continuous actions or a discrete variant of the environment",
-                kind="continuous",
+                kind=kind,
             )
         raise ActionSpaceError(
             f"{algorithm} needs one choice, got {found}; flatten the choices into one in a wrapper",
-            kind="several choices",
+            kind=kind,
         )
     return {
         "observation": observation_shapes(env),

@@ -132,9 +132,12 @@ def _is_folder_word(word: str) -> bool:
     return "=" not in word and not word.startswith("-")
 
 
-def _preset(options: TrainOptions, algorithm: str, env: str) -> dict[str, Any]:
+def _preset(options: TrainOptions, algorithm: str, env: str | None) -> dict[str, Any]:
+    if options.resume is not None:
+        return {}
+    usual = {"env": ALGORITHMS[algorithm].example}
     try:
-        return tuned_settings(algorithm, env) if options.tuned else {}
+        return usual | (tuned_settings(algorithm, env or usual["env"]) if options.tuned else {})
     except ValueError as error:
         raise UsageError(str(error)) from error
 

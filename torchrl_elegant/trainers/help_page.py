@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import textwrap
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
+from torchrl_elegant.algorithms import AlgorithmConfig
 from torchrl_elegant.trainers.config import RunConfig
 from torchrl_elegant.trainers.fields import default_of, field_types
 from torchrl_elegant.trainers.groups import group_of
@@ -18,33 +20,41 @@ _INDENT = " " * 34
 
 
 def help_page(
-    program: str, word: str, chosen: type, algorithms: Mapping[str, type], extra: type | None
+    program: str,
+    word: str,
+    chosen: type,
+    algorithms: Mapping[str, type],
+    extra: type | None,
+    usual: Mapping[str, Any],
 ) -> str:
-    """All words of a training script: `word` names the algorithm, `chosen` is its configuration.
+    """All words of a training script: `word` names the algorithm, `chosen` is its configuration,
+    `usual` are values in place of defaults.
 
-    >>> help_page("x", "toy", RunConfig, {"toy": RunConfig}, None).splitlines()[0]
+    >>> help_page("x", "toy", RunConfig, {"toy": RunConfig}, None, {}).splitlines()[0]
     'usage: x key=value ...'
     """
     lines = [f"usage: {program} key=value ...", "", "algorithm"]
     named = f"one of {', '.join(sorted(algorithms))}, or package.module:name"
     lines += [f"  algorithm={word}   {named}"]
     for cls in (*([extra] if extra else []), RunConfig, chosen):
-        lines += ["", f"{cls.__name__}", *help_rows(cls)]
+        lines += ["", f"{cls.__name__}", *help_rows(cls, usual)]
     return "\n".join(lines)
 
 
-def help_rows(cls: type) -> list[str]:
+def help_rows(cls: type, usual: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
     """A row of each field, with its default, what it is for and its type.
+
+    Options of an actor are left out where there is none.
 
     >>> " ".join(help_rows(RunConfig)[2].split())
     'seed=0 seed of the environments, the networks and the sampling (int)'
     """
-    types = field_types(cls)
-    rows = []
+    types, rows = field_types(cls), []
+    hidden = () if not issubclass(cls, AlgorithmConfig) or cls.has_actor else ("hterm",)
     for item in dataclasses.fields(cls):
-        if not item.init:
+        if not item.init or item.name in hidden:
             continue
-        default, group = default_of(item), group_of(types[item.name])
+        default, group = usual.get(item.name, default_of(item)), group_of(types[item.name])
         if group is None:
             rows += _row(item.name, default, item, type_name(types[item.name]))
         else:

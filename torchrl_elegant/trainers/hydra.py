@@ -43,6 +43,7 @@ LOSSES: dict[str, type[LossModule]] = {
     "elegant_ddpg": DDPGLoss,
     "elegant_discrete_sac": DiscreteSACLoss,
     "elegant_dqn": DQNLoss,
+    "elegant_modsac": ModSACLoss,
     "elegant_ppo": ClipPPOLoss,
     "elegant_redq": REDQLoss,
     "elegant_sac": SACLoss,
@@ -54,10 +55,7 @@ _HERE = __name__
 
 
 def register_groups() -> None:
-    """Store all nodes; call again for algorithms registered since.
-
-    Needs ``pip install torchrl_elegant[hydra]``.
-    """
+    """Store all nodes, by the extra ``hydra``; call again for algorithms registered since."""
     try:
         from hydra.core.config_store import ConfigStore
     except ImportError as error:

@@ -37,7 +37,7 @@ def parse(
     default: str,
     extra: type | None = None,
     stored: Callable[[Any], Stored | None] | None = None,
-    preset: Callable[[Any, str, str], Mapping[str, Any]] | None = None,
+    preset: Callable[[Any, str, str | None], Mapping[str, Any]] | None = None,
     program: str = "train",
 ) -> Options:
     """Read `key=value` words into a `RunConfig`, an algorithm's config and the script's own keys.
@@ -50,8 +50,8 @@ def parse(
         extra: a dataclass of the keys that only this script knows, such as `resume`.
         stored: given the built `extra`, returns the name and configs of the run being continued,
             or None. The words then change those configs instead of the defaults.
-        preset: given the built `extra`, the algorithm's name and the environment's, returns values
-            to take in place of the defaults of both configs.
+        preset: given the built `extra`, the algorithm's name and the environment's, or None where
+            no word says one, returns values to take in place of the defaults of both configs.
         program: the name shown in the help.
 
     >>> from dataclasses import make_dataclass
@@ -65,14 +65,15 @@ def parse(
         raise UsageError("`algorithm` must be a name or package.module:name, got nothing")
     wanted = find_algorithm(name or default, algorithms)
     if any(word in _HELP_WORDS for word in argv):
-        raise HelpRequest(help_page(program, name or default, wanted, algorithms, extra))
+        usual = preset(extra(), wanted.name, None) if preset and extra else {}
+        raise HelpRequest(help_page(program, name or default, wanted, algorithms, extra, usual))
     built = build(extra, _take(words, extra)) if extra else None
     before = stored(built) if stored else None
     if before and name is not None and wanted is not type(before[2]):
         raise UsageError(f"the stored run trains algorithm={before[0]}, got algorithm={name}")
     chosen, *bases = before or (name or default, None, None)
     classes = (RunConfig, type(before[2]) if before else wanted)
-    values = {} if preset is None else preset(built, wanted.name, words.get("env", RunConfig.env))
+    values = {} if preset is None else preset(built, wanted.name, words.get("env"))
     taken = [_take(words, cls) for cls in classes]
     presets = [{key: values[key] for key in field_types(cls) if key in values} for cls in classes]
     given = map(merged, classes, presets, taken)

@@ -88,7 +88,6 @@ def planned(run: RunConfig, config: AlgorithmConfig) -> RunConfig:
     2048
     """
     run.logger_name()
-    _check_memory(run, config)
     kind = type(config)
     if isinstance(config, (type, str)):
         raise UsageError(
@@ -101,14 +100,13 @@ def planned(run: RunConfig, config: AlgorithmConfig) -> RunConfig:
             f"@register({kind.__name__.removesuffix('Config').lower()!r}), so that its runs can "
             "be stored and go on"
         )
+    _check_memory(run, config)
     on_policy = isinstance(config, OnPolicyConfig)
     if run.collector == "parallel" and not on_policy:
         raise UsageError(
             f"`collector` must be sync or async with {config.name}, got {run.collector!r}; workers "
             "that wait for every few updates are slower than none"
         )
-    if on_policy:
-        _check_on_policy(run, config)
     # The workers of an on-policy run make one rollout together, those of others one each.
     envs = run.num_envs * (run.num_workers if on_policy and run.collector != "sync" else 1)
     usual = config.frames_per_batch(total_frames=run.total_frames, num_envs=envs)
@@ -125,31 +123,42 @@ def planned(run: RunConfig, config: AlgorithmConfig) -> RunConfig:
             f"`frames_per_batch` must be a multiple of num_workers * num_envs ({envs}), got "
             f"{frames}; set frames_per_batch={-(-frames // envs) * envs}, or none"
         )
+    if isinstance(config, OnPolicyConfig):
+        _check_on_policy(run, config, frames)
     return replace(run, frames_per_batch=frames)
 
 
-def _check_on_policy(run: RunConfig, config: AlgorithmConfig) -> None:
-    """Refuse what only algorithms with a replay buffer use."""
+def _check_on_policy(run: RunConfig, config: OnPolicyConfig, frames: int) -> None:
+    """Refuse what only algorithms with a replay buffer use, and a run that could learn nothing."""
     other = "an off-policy algorithm"
     mode = f"{config.name}, whose policy is pushed once a rollout"
     check_unused(run, "push_interval", mode=mode, other=other)
     check_unused(run, "save_buffer", mode=f"{config.name}, which keeps none", other=other)
+    if config.lr_end == 0.0 and frames >= run.total_frames:
+        raise UsageError(
+            "`lr_end` must be above 0 in a run of one rollout, got 0.0: nothing would be learnt "
+            f"from it; set frames_per_batch below total_frames ({run.total_frames}), or lr_end"
+        )
 
 
 def _check_memory(run: RunConfig, config: AlgorithmConfig) -> None:
-    """Refuse a buffer of pictures that no memory here could hold; it is taken whole at once."""
-    rows = getattr(config, "buffer_size", None)
-    if not (run.pixels and run.resize and rows):
+    """Refuse stores of pictures that no memory here could hold."""
+    if not run.resize:
         return
-    # Of both observations of a row, a byte per number.
-    each = 2 * (run.frame_stack or 1) * run.resize**2 * (1 if run.grey else 3)
+    # A byte per number.
+    picture = run.frame_stack * run.resize**2 * (1 if run.grey else 3)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if rows * each > memory:
-        raise UsageError(
-            f"`buffer_size` must fit into memory, got {rows} rows of {each:,} bytes, which are "
-            f"{rows * each / 2**30:.0f} GiB of {memory / 2**30:.0f}; set "
-            f"buffer_size={max(1, memory // (2 * each))} or less"
-        )
+    # The buffer is taken whole at once; a row of it has both observations.
+    stores = [("buffer_size", getattr(config, "buffer_size", 0), 2 * picture)]
+    if config.hterm is not None and config.hterm.capacity is None:
+        stores.append(("hterm.max_age", config.hterm.max_age, picture))
+    for name, rows, each in stores:
+        if rows * each > memory:
+            raise UsageError(
+                f"`{name}` must fit into memory, got {rows} rows of {each:,} bytes, which are "
+                f"{rows * each / 2**30:.0f} GiB of {memory / 2**30:.0f}; set "
+                f"{name}={max(1, memory // (2 * each))} or less"
+            )
 
 
 def per_rank(run: RunConfig, config: AlgorithmConfig, ranks: Ranks) -> AlgorithmConfig:

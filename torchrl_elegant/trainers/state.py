@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -121,12 +121,13 @@ def _load(
     if path is None:
         torchrl_logger.info("%s has no checkpoint yet: starting over", state.folder.path)
         return
+    _refuse_changed(state.folder, config, config.beginnings)
     settings = Settings(learner)
     try:
         parts = None if ranks.is_first else ("learner", "progress")
         state.checkpoints.load(path, components=parts)
     except (RuntimeError, ValueError) as error:
-        _refuse_changed(state.folder, config)
+        _refuse_changed(state.folder, config, [item.name for item in fields(config)])
         reason = str(error).splitlines()[-1].strip()
         raise UsageError(
             f"the configuration must fit what {path} holds, got {reason}; networks and buffer "
@@ -165,10 +166,9 @@ def _refill(run: RunConfig, config: OffPolicyConfig, frames: int) -> int:
     return refill
 
 
-def _refuse_changed(folder: RunFolder, config: AlgorithmConfig) -> None:
-    """Name what was changed in a configuration that does not fit what is stored."""
+def _refuse_changed(folder: RunFolder, config: AlgorithmConfig, names: Iterable[str]) -> None:
+    """Name what of ``names`` was changed in a configuration that is to go on."""
     _, _, before = from_yaml(folder.read_config(), algorithms=ALGORITHMS)
-    names = [item.name for item in fields(config)]
     changed = [name for name in names if getattr(before, name, None) != getattr(config, name)]
     if changed:
         was = ", ".join(f"{name}={getattr(before, name, None)}" for name in changed)

@@ -43,14 +43,14 @@ class TrainResult:
 
 
 def train(
-    config: AlgorithmConfig, env: str | Callable[..., Any] = RunConfig.env, **run: Any
+    config: AlgorithmConfig, env: str | Callable[..., Any] | None = None, **run: Any
 ) -> TrainResult:
     """Train ``config``'s algorithm on ``env``.
 
     Args:
         config: an algorithm's configuration, such as ``SACConfig(batch_size=64)``.
         env: a Gymnasium id, ``"package.module:factory"``, or a callable that returns a Gymnasium or
-            TorchRL environment (see ``make_env``).
+            TorchRL environment (see ``make_env``); None for the algorithm's ``example``.
         run: fields of ``RunConfig``: ``total_frames``, ``seed``, ``device``, ``folder``, ...
 
     >>> import tempfile
@@ -61,6 +61,8 @@ def train(
     >>> int(result.history[-1]["frames"]), result.folder.name
     (30, 'run')
     """
+    if env is None:
+        env = config.example if isinstance(config, AlgorithmConfig) else RunConfig.env
     name = env if isinstance(env, str) else _import_path(env)
     return _run(RunConfig(env=name, **run), config, env, folder=None)
 
