@@ -99,7 +99,6 @@ def test_what_is_configured_wins_over_what_is_stored(tmp_path, kind):
         critic_lr=2e-2,
         alpha_lr=3e-2,
         gamma=0.5,
-        alpha=0.25,
         target_entropy=-7.0,
     )
     _, found, _ = opened(tmp_path / "run", again=True, config=config)
