@@ -116,8 +116,8 @@ def sentence(name: str, verdict: Verdict) -> str:
         moved = f"The std over seeds {kind}: {spread(change, percent)}"
     return (
         f"**`{name}`: the claim {verdict.answer}.** {moved}. The mean differs by "
-        f"{spread(gain, signed)}. That the std falls as far as claimed {verdict.steadier}, that "
-        f"the variance does {verdict.steadier_by_variance}; that the mean is no lower "
+        f"{spread(gain, signed)}. That the std falls as far as claimed {verdict.steadier}; that "
+        f"the variance falls so far {verdict.steadier_by_variance}; that the mean is no lower "
         f"{verdict.no_lower}."
     )
 
