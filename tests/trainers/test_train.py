@@ -301,9 +301,10 @@ def test_a_buffer_of_pictures_beyond_all_memory_is_refused(go):
         go(large, pixels="render", resize=84, frame_stack=4, grey=True)
 
 
-def test_slices_of_pictures_beyond_all_memory_are_refused(go):
-    long = SACConfig(buffer_size=1000, hterm=HTermConfig(max_age=10**9))
-    with pytest.raises(UsageError, match=r"`hterm\.max_age` must fit into memory, got 1000000000"):
+@pytest.mark.parametrize("name", ["max_age", "capacity"])
+def test_slices_of_pictures_beyond_all_memory_are_refused(go, name):
+    long = SACConfig(buffer_size=1000, hterm=HTermConfig(**{name: 10**9}))
+    with pytest.raises(UsageError, match=rf"`hterm\.{name}` must fit into memory, got 1000000000"):
         go(long, pixels="render", resize=84, frame_stack=4, grey=True)
 
 

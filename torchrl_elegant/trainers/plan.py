@@ -150,8 +150,10 @@ def _check_memory(run: RunConfig, config: AlgorithmConfig) -> None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     # The buffer is taken whole at once; a row of it has both observations.
     stores = [("buffer_size", getattr(config, "buffer_size", 0), 2 * picture)]
-    if config.hterm is not None and config.hterm.capacity is None:
-        stores.append(("hterm.max_age", config.hterm.max_age, picture))
+    if config.hterm is not None:
+        age, most = config.hterm.max_age, config.hterm.capacity
+        limited = ("hterm.capacity", most, config.hterm.horizon * picture)
+        stores.append(("hterm.max_age", age, picture) if most is None else limited)
     for name, rows, each in stores:
         if rows * each > memory:
             raise UsageError(
