@@ -22,7 +22,7 @@ _COLUMNS = ("frames", "updates", "seconds", "return_mean")
 
 def gather(folder: Path, evaluation: Mapping[str, float]) -> dict[str, Any]:
     """What is kept of a run that has ended."""
-    from torchrl_elegant.trainers.metrics_file import read_metrics
+    from torchrl_elegant.runs.metrics import read_metrics
 
     rows = read_metrics(folder / "metrics.csv")
     stored = folder / "config.yaml"

@@ -183,7 +183,7 @@ def sb3_job(training: Training, seed: int, folder: Path) -> dict[str, Any]:
     from _sb3_settings import settings_of
 
     from torchrl_elegant.algorithms import ALGORITHMS as REGISTERED
-    from torchrl_elegant.trainers.command import parse_training
+    from torchrl_elegant.cli.commands import parse_training
 
     name = training.algorithm.removeprefix(SB3)
     options = parse_training(training.words, default=name)
@@ -201,7 +201,7 @@ def sb3_job(training: Training, seed: int, folder: Path) -> dict[str, Any]:
 
 def is_whole(folder: Path) -> bool:
     """Whether a run has come to its end; one that was asked to stop ends well too."""
-    from torchrl_elegant.trainers import Policy
+    from torchrl_elegant.runs import Policy
 
     if not (folder / "policy.pt").exists():
         return False
@@ -211,7 +211,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def _has_reached(folder: Path, target: float | None) -> bool:
-    from torchrl_elegant.trainers.metrics_file import read_metrics
+    from torchrl_elegant.runs.metrics import read_metrics
 
     rows = read_metrics(folder / "metrics.csv")
     return target is not None and bool(rows) and rows[-1]["return_mean"] >= target

@@ -35,15 +35,14 @@ from torchrl_elegant.algorithms import SACConfig
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
-from torchrl_elegant.trainers import Checkpoints, Learner, PolicyEvaluator, RunConfig
-from torchrl_elegant.trainers.distributed import Ranks
-from torchrl_elegant.trainers.folder import RunFolder
-from torchrl_elegant.trainers.loop import train_off_policy
-from torchrl_elegant.trainers.memory import keep_freed_blocks
-from torchrl_elegant.trainers.monitor import Monitor
-from torchrl_elegant.trainers.progress import Progress
-from torchrl_elegant.trainers.reporter import COLUMNS, Reporter
-from torchrl_elegant.trainers.signals import StopSignals
+from torchrl_elegant.runs import Checkpoints
+from torchrl_elegant.runs.folder import RunFolder
+from torchrl_elegant.runs.monitor import Monitor, Progress, StopSignals
+from torchrl_elegant.runs.off_policy_loop import train_off_policy
+from torchrl_elegant.runs.reporter import COLUMNS, Reporter
+from torchrl_elegant.runs.train import keep_freed_blocks
+from torchrl_elegant.trainers import Learner, PolicyEvaluator, RunConfig
+from torchrl_elegant.trainers.ranks import Ranks
 from torchrl_elegant.trainers.sources import Source, SyncSource
 
 ENV = "HalfCheetah-v5"

@@ -8,11 +8,14 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from torchrl.envs.utils import exploration_type, set_exploration_type
+
+from torchrl_elegant.trainers import clock
 
 # For the processes that tests start; this one's threads are set below.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -44,3 +47,19 @@ def exploration_is_left_as_it_was() -> Iterator[None]:
     after = exploration_type()
     set_exploration_type(before).__enter__()
     assert after is before
+
+
+class Hand:
+    """Hands of the clocks of all runs; they stand still until a test turns them."""
+
+    now = 100.0
+
+    def turn(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
+    hand = Hand()
+    monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: hand.now))
+    return hand

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from torchrl_elegant.algorithms import AlgorithmConfig
-from torchrl_elegant.trainers import TrainResult, train
-from torchrl_elegant.trainers.evaluate import evaluate_run
+from torchrl_elegant.runs import TrainResult, train
+from torchrl_elegant.runs.evaluate import evaluate_run
 
 QUIET = {"logger": "none", "progress": False}
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
         TD3Config,
     )
     from torchrl_elegant.envs import make_env
-    from torchrl_elegant.trainers import Policy, RunConfig, load_policy, resume, train, tuned
+    from torchrl_elegant.runs import Policy, load_policy, resume, train, tuned
+    from torchrl_elegant.trainers import RunConfig
 
 __version__ = "0.1.0"
 
@@ -70,12 +71,12 @@ _HOMES = {
     "SACConfig": "algorithms",
     "TD3Config": "algorithms",
     "make_env": "envs",
-    "Policy": "trainers",
+    "Policy": "runs",
     "RunConfig": "trainers",
-    "load_policy": "trainers",
-    "resume": "trainers",
-    "train": "trainers",
-    "tuned": "trainers",
+    "load_policy": "runs",
+    "resume": "runs",
+    "train": "runs",
+    "tuned": "runs",
 }
 
 

@@ -12,15 +12,14 @@ from torchrl_elegant.algorithms import HTermConfig, PPOConfig, SACConfig
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
+from torchrl_elegant.runs.monitor import Averages
+from torchrl_elegant.runs.off_policy_loop import train_off_policy
+from torchrl_elegant.runs.on_policy_loop import train_on_policy
+from torchrl_elegant.runs.train import keep_freed_blocks
 from torchrl_elegant.trainers.clock import Clock
 from torchrl_elegant.trainers.learner import Learner
-from torchrl_elegant.trainers.loop import train_off_policy
-from torchrl_elegant.trainers.memory import keep_freed_blocks
-from torchrl_elegant.trainers.on_policy import train_on_policy
-from torchrl_elegant.trainers.progress import Averages
 from torchrl_elegant.trainers.rollout_learner import RolloutLearner
-from torchrl_elegant.trainers.rollouts import RolloutSource
-from torchrl_elegant.trainers.sources import Source, SyncSource
+from torchrl_elegant.trainers.sources import RolloutSource, Source, SyncSource
 
 PACKAGES = ("torchrl_elegant", "torchrl", "tensordict", "torch", "gymnasium")
 _FOR_EVER = 2**62

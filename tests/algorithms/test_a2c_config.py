@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from torchrl_elegant.algorithms import ALGORITHMS, A2CConfig, OnPolicyConfig, PPOConfig
-from torchrl_elegant.algorithms.optimiser import LeanAdam
-from torchrl_elegant.algorithms.ramp import ramp_lr
+from torchrl_elegant.algorithms.adam import LeanAdam
+from torchrl_elegant.algorithms.schedules import ramp_lr
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import CategoricalActor, GaussianActor
 from torchrl_elegant.objectives import GAE, A2CLoss, VTrace

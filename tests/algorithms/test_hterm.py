@@ -16,9 +16,9 @@ from torchrl_elegant.algorithms import (
     SACConfig,
     TD3Config,
 )
+from torchrl_elegant.cli.commands import parse_training, train_command
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.objectives import DQNLoss
-from torchrl_elegant.trainers.command import parse_training, train_command
 from torchrl_elegant.trainers.learner import Learner
 
 WITH_ACTOR = sorted(name for name, kind in ALGORITHMS.items() if kind.has_actor)

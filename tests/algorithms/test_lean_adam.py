@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchrl_elegant.algorithms.optimiser import LeanAdam
+from torchrl_elegant.algorithms.adam import LeanAdam
 
 SHAPES = [(5, 3), (3,), ()], [(4, 2, 3), (7,)], [(2,)]
 

@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 
 from torchrl_elegant.algorithms import ALGORITHMS, OnPolicyConfig, PPOConfig
-from torchrl_elegant.algorithms.optimiser import LeanAdam
+from torchrl_elegant.algorithms.adam import LeanAdam
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import (
     CategoricalActor,

@@ -18,7 +18,7 @@ from torchrl.data import (
 )
 
 from torchrl_elegant.collectors import AsyncCollector, MultiaSyncDataCollector, Pacer
-from torchrl_elegant.collectors.blueprint import Blueprint
+from torchrl_elegant.collectors.workers.blueprint import Blueprint
 
 ENVS, BATCH, WORKERS = 2, 12, 2
 RANDOM, WARMUP, TOTAL, RATIO = 96, 120, 4_006, 0.25

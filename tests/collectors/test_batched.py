@@ -37,9 +37,9 @@ from torchrl.modules import (
 from vmas.scenarios.balance import Scenario as Balance
 
 from torchrl_elegant.collectors import SyncCollector
-from torchrl_elegant.collectors.env_stepper import EnvStepper
-from torchrl_elegant.collectors.trajectory_ids import DeferredPool
-from torchrl_elegant.collectors.vmas import VmasStepper
+from torchrl_elegant.collectors.rollout.env_steps import EnvStepper
+from torchrl_elegant.collectors.rollout.trajectory_ids import DeferredPool
+from torchrl_elegant.collectors.rollout.vmas import VmasStepper
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from torchrl_elegant.collectors.mover import RowMover
+from torchrl_elegant.collectors.workers.mover import RowMover
 from torchrl_elegant.data import make_buffer
 
 

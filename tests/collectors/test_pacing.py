@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchrl_elegant.collectors.pacing import Pacer, Ticket
+from torchrl_elegant.collectors.workers.pacing import Pacer, Ticket
 
 
 def test_tickets_number_the_frames_and_the_last_is_cut_to_fit():

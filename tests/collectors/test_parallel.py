@@ -16,7 +16,7 @@ from torchrl.collectors import MultiSyncCollector
 from torchrl.envs.utils import ExplorationType
 
 from torchrl_elegant.collectors import ParallelCollector, SyncCollector, WorkerDiedError
-from torchrl_elegant.collectors.turns import Turns
+from torchrl_elegant.collectors.workers.pacing import Turns
 from torchrl_elegant.envs import make_env
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torchrl.collectors.utils import _TrajectoryPool
 
-from torchrl_elegant.collectors.trajectory_ids import DeferredPool, trajectory_ids
+from torchrl_elegant.collectors.rollout.trajectory_ids import DeferredPool, trajectory_ids
 
 
 def step_by_step(ends, running, first):

@@ -10,7 +10,7 @@ from tensordict import TensorDict
 from torch import nn
 from torchrl._utils import _get_mp_ctx
 
-from torchrl_elegant.collectors.weights import SharedWeights
+from torchrl_elegant.collectors.workers.weights import SharedWeights
 
 
 class Mixed(nn.Module):

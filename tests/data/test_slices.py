@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensordict import TensorDict
 
-from torchrl_elegant.data.carry import Carry
-from torchrl_elegant.data.slices import SliceCutter
+from torchrl_elegant.data.slices import Carry, SliceCutter
 
 MOST = 1000
 

@@ -13,7 +13,7 @@ from torchrl.envs.utils import check_env_specs
 from toys import Counter, kept, module_level_counter
 
 from torchrl_elegant.envs import GymnasiumEnv, make_env
-from torchrl_elegant.envs.registry import find_factory
+from torchrl_elegant.envs.make import find_factory
 
 KEYS = {"observation", "action", "done", "terminated", "truncated", "step_count", "episode_reward"}
 

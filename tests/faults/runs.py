@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 
 from torchrl_elegant.algorithms import ALGORITHMS
-from torchrl_elegant.trainers.config_file import from_yaml
-from torchrl_elegant.trainers.digests import find_damage
-from torchrl_elegant.trainers.metrics_file import read_metrics
+from torchrl_elegant.runs.config_file import from_yaml
+from torchrl_elegant.runs.files import find_damage
+from torchrl_elegant.runs.metrics import read_metrics
 
 TESTS = Path(__file__).parents[1]
 SCRIPTS = TESTS.parent / "scripts"

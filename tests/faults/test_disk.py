@@ -12,8 +12,9 @@ import pytest
 from faults.runs import SMALL, check_folder, checkpoints, run, saved_frames
 
 from torchrl_elegant.algorithms import SACConfig
-from torchrl_elegant.trainers import checkpoint, resume, train
-from torchrl_elegant.trainers.metrics_file import read_metrics
+from torchrl_elegant.runs import checkpoints as checkpoint
+from torchrl_elegant.runs import resume, train
+from torchrl_elegant.runs.metrics import read_metrics
 
 
 def small(folder: Path, **more):
@@ -63,7 +64,9 @@ def test_a_checkpoint_that_cannot_be_written_costs_nothing(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("name", ["metrics.csv", "policy_best.pt", "policy.pt", "curve"])
 def test_no_other_file_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch, name):
-    from torchrl_elegant.trainers import curve, metrics_file, policy_file
+    from torchrl_elegant.runs import curve
+    from torchrl_elegant.runs import metrics as metrics_file
+    from torchrl_elegant.runs import policy as policy_file
 
     failed = []
 

@@ -25,7 +25,7 @@ from faults.runs import (
     wait_until,
 )
 
-from torchrl_elegant.trainers.metrics_file import read_metrics
+from torchrl_elegant.runs.metrics import read_metrics
 
 INTERVAL = 200
 ENDLESS = (*SMALL, "total_frames=10_000_000", f"checkpoint_interval={INTERVAL}")

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from quiet_runs import learnt
 
 from torchrl_elegant.algorithms import ALGORITHMS, OffPolicyConfig
-from torchrl_elegant.objectives.bootstrap import BootstrappedLoss
+from torchrl_elegant.objectives.common.value_target import BootstrappedLoss
 
 
 class Target(gymnasium.Env):

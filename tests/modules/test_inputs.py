@@ -17,7 +17,7 @@ from torchrl_elegant.modules import (
     SquashedGaussianActor,
     StateValue,
 )
-from torchrl_elegant.modules import encoder as encoder_module
+from torchrl_elegant.modules import inputs as encoder_module
 
 BOTH = {"eye": (3, 12, 12), ("arm", "angle"): (2,)}
 

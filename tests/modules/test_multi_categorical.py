@@ -15,7 +15,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import MultiCategoricalActor, build_stochastic_actor
-from torchrl_elegant.trainers.policy_file import Policy, load_policy, save_policy
+from torchrl_elegant.runs.policy import Policy, load_policy, save_policy
 
 CHOICES = pytest.mark.parametrize("choices", [(4, 2, 3), (3, 3), (5,)], ids=str)
 FORMS = pytest.mark.parametrize("form", ["one_hot", "categorical"])

@@ -19,7 +19,7 @@ from torchrl_elegant.modules import (
     build_stochastic_actor,
     build_value,
 )
-from torchrl_elegant.trainers.policy_file import load_policy, save_policy
+from torchrl_elegant.runs.policy import load_policy, save_policy
 
 KINDS = pytest.mark.parametrize("kind", ACTORS)
 MANY = {"speed": (), "arm": (2, 2), ("room", "place"): (3,)}

@@ -15,7 +15,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from value_cases import ACTS, OBS, q_network
 
 from torchrl_elegant.collectors import SyncCollector
-from torchrl_elegant.collectors.weights import SharedWeights
+from torchrl_elegant.collectors.workers.weights import SharedWeights
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import (
     ActionSpaceError,
@@ -25,7 +25,7 @@ from torchrl_elegant.modules import (
     build_categorical_actor,
     build_q_network,
 )
-from torchrl_elegant.trainers.policy_file import Policy, load_policy, save_policy
+from torchrl_elegant.runs.policy import Policy, load_policy, save_policy
 
 FORM = pytest.mark.parametrize("form", ["one_hot", "categorical"])
 DUELING = pytest.mark.parametrize("dueling", [False, True])

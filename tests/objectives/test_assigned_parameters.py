@@ -12,13 +12,7 @@ from sac_cases import lean_loss, make_batch, seeded
 from value_cases import categorical_actor, q_network
 from value_cases import make_batch as make_choices
 
-from torchrl_elegant.objectives import (
-    A2CLoss,
-    ClipPPOLoss,
-    DiscreteSACLoss,
-    DQNLoss,
-    REDQLoss,
-)
+from torchrl_elegant.objectives import A2CLoss, ClipPPOLoss, DiscreteSACLoss, DQNLoss, REDQLoss
 
 pytestmark = pytest.mark.filterwarnings("ignore:No target network updater")
 

@@ -17,10 +17,10 @@ from tensordict import TensorDict
 
 from torchrl_elegant.algorithms import HTermConfig, ModSACConfig, PPOConfig, SACConfig
 from torchrl_elegant.envs import make_env
-from torchrl_elegant.trainers.distributed import Ranks
+from torchrl_elegant.runs.monitor import Monitor
+from torchrl_elegant.runs.train import resume, train
 from torchrl_elegant.trainers.learner import Learner
-from torchrl_elegant.trainers.monitor import Monitor
-from torchrl_elegant.trainers.train import resume, train
+from torchrl_elegant.trainers.ranks import Ranks
 
 NORMALISED = {"normalize_observation": True, "normalize_value": True}
 POINT = "faults.fault_envs:point"
@@ -77,8 +77,8 @@ def gradients(folder: Path) -> None:
 def run_here(folder: Path, hterm: HTermConfig | None = None, **run) -> None:
     """A whole run; what each rank is left with goes to a file."""
     kept = {}
-    train_module = sys.modules["torchrl_elegant.trainers.train"]
-    families = sys.modules["torchrl_elegant.trainers.families"]
+    train_module = sys.modules["torchrl_elegant.runs.train"]
+    families = sys.modules["torchrl_elegant.runs.families"]
     build, loop = train_module.build_learner, families.train_off_policy
 
     def keep_learner(*args):
@@ -112,7 +112,7 @@ def run_here(folder: Path, hterm: HTermConfig | None = None, **run) -> None:
 def on_policy(folder: Path, hterm: HTermConfig | None = None) -> None:
     """A whole run of PPO; what each rank is left with goes to a file."""
     kept: dict = {"rows": [], "first": []}
-    families = sys.modules["torchrl_elegant.trainers.families"]
+    families = sys.modules["torchrl_elegant.runs.families"]
     loop = families.train_on_policy
 
     def watch(source, learner, monitor, **kwargs):

@@ -9,7 +9,7 @@ import pickle
 import pytest
 import torch
 
-from torchrl_elegant.trainers.config import RunConfig
+from torchrl_elegant.trainers.run_config import RunConfig
 
 
 def test_every_field_has_a_help_line():

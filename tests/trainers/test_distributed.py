@@ -27,11 +27,11 @@ from faults.runs import (
 from sameness import assert_same
 
 from torchrl_elegant.algorithms import SACConfig
-from torchrl_elegant.trainers.config import RunConfig
-from torchrl_elegant.trainers.distributed import Ranks
-from torchrl_elegant.trainers.metrics_file import read_metrics
-from torchrl_elegant.trainers.plan import per_rank
-from torchrl_elegant.trainers.values import UsageError
+from torchrl_elegant.config.text import UsageError
+from torchrl_elegant.runs.metrics import read_metrics
+from torchrl_elegant.runs.plan import per_rank
+from torchrl_elegant.trainers.ranks import Ranks
+from torchrl_elegant.trainers.run_config import RunConfig
 
 DRIVER = Path(__file__).with_name("ranks_driver.py")
 TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")

@@ -17,7 +17,7 @@ from torchrl.envs.utils import ExplorationType, exploration_type
 
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import build_stochastic_actor
-from torchrl_elegant.trainers import play
+from torchrl_elegant.trainers import evaluation as play
 from torchrl_elegant.trainers.evaluation import (
     Evaluation,
     PolicyEvaluator,

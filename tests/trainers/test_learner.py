@@ -24,8 +24,7 @@ from torchrl_elegant.algorithms import (
 )
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.objectives import SACLoss
-from torchrl_elegant.trainers.finite import DivergedError
-from torchrl_elegant.trainers.learner import Learner
+from torchrl_elegant.trainers.learner import DivergedError, Learner
 
 CONFIGS = pytest.mark.parametrize("config", [SACConfig, ModSACConfig])
 

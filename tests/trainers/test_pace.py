@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchrl_elegant.trainers.clock import ACTIVITIES, Clock
-from torchrl_elegant.trainers.pace import PACE_COLUMNS, Pace
+from torchrl_elegant.trainers.clock import ACTIVITIES, PACE_COLUMNS, Clock, Pace
 
 
 def spend(clock, hand, **seconds):

@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
-from torchrl_elegant.trainers.rollouts import RolloutSource
+from torchrl_elegant.trainers.sources import RolloutSource
 
 
 class Collector:

@@ -16,15 +16,14 @@ from torchrl_elegant.algorithms import DDPGConfig, ModSACConfig, SACConfig
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
-from torchrl_elegant.trainers import collection
-from torchrl_elegant.trainers.behaviour import behaviour_copy, copy_weights
-from torchrl_elegant.trainers.collection import build_source
-from torchrl_elegant.trainers.config import RunConfig
-from torchrl_elegant.trainers.distributed import Ranks
+from torchrl_elegant.runs import collection
+from torchrl_elegant.runs.collection import build_source
+from torchrl_elegant.runs.plan import Counters, planned
+from torchrl_elegant.runs.train import resume, train
 from torchrl_elegant.trainers.learner import Learner
-from torchrl_elegant.trainers.plan import Counters, planned
-from torchrl_elegant.trainers.sources import AsyncSource, SyncSource
-from torchrl_elegant.trainers.train import resume, train
+from torchrl_elegant.trainers.ranks import Ranks
+from torchrl_elegant.trainers.run_config import RunConfig
+from torchrl_elegant.trainers.sources import AsyncSource, SyncSource, behaviour_copy, copy_weights
 
 POINT = "faults.fault_envs:point"
 CONFIG = SACConfig(num_cells=(8,), batch_size=8, warmup=4)

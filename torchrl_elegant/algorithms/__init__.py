@@ -1,24 +1,20 @@
 """Algorithms: one file each, a configuration and how it builds its learner's parts."""
 
 from torchrl_elegant.algorithms.a2c import A2CConfig
-from torchrl_elegant.algorithms.actor_critic import ActorCriticConfig
 from torchrl_elegant.algorithms.base import AlgorithmConfig
 from torchrl_elegant.algorithms.base import Parts as Parts
 from torchrl_elegant.algorithms.ddpg import DDPGConfig
 from torchrl_elegant.algorithms.discrete_sac import DiscreteSACConfig
-from torchrl_elegant.algorithms.double_dqn import DoubleDQNConfig
-from torchrl_elegant.algorithms.dqn import DQNConfig
-from torchrl_elegant.algorithms.dueling_dqn import D3QNConfig, DuelingDQNConfig
+from torchrl_elegant.algorithms.dqn import D3QNConfig, DoubleDQNConfig, DQNConfig, DuelingDQNConfig
 from torchrl_elegant.algorithms.hterm import HTermConfig
 from torchrl_elegant.algorithms.modsac import ModSACConfig
-from torchrl_elegant.algorithms.off_policy import OffPolicyConfig
+from torchrl_elegant.algorithms.off_policy import ActorCriticConfig, OffPolicyConfig
 from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
 from torchrl_elegant.algorithms.ppo import PPOConfig
-from torchrl_elegant.algorithms.ramp import Ramp
 from torchrl_elegant.algorithms.redq import REDQConfig
 from torchrl_elegant.algorithms.registry import ALGORITHMS, register, that_take
 from torchrl_elegant.algorithms.sac import SACConfig
-from torchrl_elegant.algorithms.schedule import ActorSchedule, CriticTrust, EveryUpdate
+from torchrl_elegant.algorithms.schedules import ActorSchedule, CriticTrust, EveryUpdate, Ramp
 from torchrl_elegant.algorithms.td3 import TD3Config
 
 __all__ = [

@@ -12,7 +12,7 @@ from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.modules import StateValue, StochasticActor
 from torchrl_elegant.objectives import A2CLoss
-from torchrl_elegant.objectives.on_policy import OnPolicyLoss
+from torchrl_elegant.objectives.on_policy.loss import OnPolicyLoss
 
 
 @register("a2c")

@@ -1,24 +1,53 @@
-"""What every algorithm configuration is made of."""
+"""Base of all algorithm configurations, and the parts that they build."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
+import torch
+from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
+from torchrl.objectives import LossModule
+from torchrl.objectives.utils import TargetNetUpdater
 
-from torchrl_elegant.algorithms.checks import check as check
-from torchrl_elegant.algorithms.checks import check_fields
-from torchrl_elegant.algorithms.checks import check_positive as check_positive
-from torchrl_elegant.algorithms.checks import check_unused as check_unused
-from torchrl_elegant.algorithms.checks import option as option
 from torchrl_elegant.algorithms.hterm import HTermConfig
-from torchrl_elegant.algorithms.parts import Parts as Parts
-from torchrl_elegant.algorithms.preparation import Preparation
+from torchrl_elegant.algorithms.scaling import Preparation
+from torchrl_elegant.algorithms.schedules import ActorSchedule, EveryUpdate, Ramp
+from torchrl_elegant.config.options import check as check
+from torchrl_elegant.config.options import check_fields
+from torchrl_elegant.config.options import check_positive as check_positive
+from torchrl_elegant.config.options import check_unused as check_unused
+from torchrl_elegant.config.options import option as option
 from torchrl_elegant.data import ReturnScale
 from torchrl_elegant.modules import ACTIVATIONS, NormalisedActor, ObservationNorm, normalisable
-from torchrl_elegant.objectives.slice_rewards import Baseline
+from torchrl_elegant.objectives import HamiltonianTerm
+from torchrl_elegant.objectives.hamiltonian.loss import Baseline
+from torchrl_elegant.objectives.off_policy.return_fit import ReturnFit
+
+
+@dataclass(kw_only=True)
+class Parts:
+    """What an algorithm builds for one environment; a learner is made of it.
+
+    ``prepare`` stands between data and loss; ``return_fit`` and ``hterm`` are terms beside the
+    loss's own.
+    ``ramps`` are set to the run's progress after each batch of frames. ``target_kl``, of losses
+    with a ``divergence``, is how far a policy may move before the epochs over its rollout end.
+    """
+
+    policy: TensorDictModuleBase
+    loss: LossModule
+    optimizer: torch.optim.Optimizer
+    target_updater: TargetNetUpdater | None = None
+    schedule: ActorSchedule = field(default_factory=EveryUpdate)
+    ramps: tuple[Ramp, ...] = ()
+    prepare: Preparation | None = None
+    return_fit: ReturnFit | None = None
+    hterm: HamiltonianTerm | None = None
+    target_kl: float | None = None
+    max_grad_norm: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

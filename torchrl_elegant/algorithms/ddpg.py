@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Literal
 
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.algorithms.actor_critic import ActorCriticConfig
 from torchrl_elegant.algorithms.base import Parts, option
-from torchrl_elegant.algorithms.checks import check_not_negative
-from torchrl_elegant.algorithms.ramp import Ramp
+from torchrl_elegant.algorithms.off_policy import ActorCriticConfig
 from torchrl_elegant.algorithms.registry import register
+from torchrl_elegant.algorithms.schedules import Ramp
+from torchrl_elegant.config.options import check_not_negative
 from torchrl_elegant.modules import (
     DeterministicActor,
     EnsembleCritic,

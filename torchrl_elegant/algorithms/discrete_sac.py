@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from torchrl.envs import EnvBase
 
+from torchrl_elegant.algorithms.adam import LeanAdam
 from torchrl_elegant.algorithms.base import Parts, check, check_positive, check_unused, option
-from torchrl_elegant.algorithms.discrete import DiscreteOffPolicyConfig
-from torchrl_elegant.algorithms.optimiser import LeanAdam
+from torchrl_elegant.algorithms.off_policy import DiscreteOffPolicyConfig
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.modules import (
     FixedTemperature,

@@ -1,4 +1,4 @@
-"""DQN: one configuration, and how it becomes a learner's parts."""
+"""DQN, Double DQN, Dueling DQN and D3QN: configurations and parts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal
 from torchrl.envs import EnvBase
 from torchrl.objectives.utils import TargetNetUpdater
 
+from torchrl_elegant.algorithms.adam import LeanAdam
 from torchrl_elegant.algorithms.base import Parts, check, check_positive, check_unused, option
-from torchrl_elegant.algorithms.discrete import DiscreteOffPolicyConfig
-from torchrl_elegant.algorithms.optimiser import LeanAdam
-from torchrl_elegant.algorithms.ramp import Ramp
+from torchrl_elegant.algorithms.off_policy import DiscreteOffPolicyConfig
 from torchrl_elegant.algorithms.registry import register
+from torchrl_elegant.algorithms.schedules import Ramp
 from torchrl_elegant.modules import EpsilonGreedyActor, build_q_network
 from torchrl_elegant.objectives import DQNLoss, LeanHardUpdate, LeanSoftUpdate
 
@@ -95,3 +95,52 @@ class DQNConfig(DiscreteOffPolicyConfig):
     def loss_arguments(self) -> dict[str, Any]:
         """Keyword arguments of the loss."""
         return {"loss_function": self.loss_function}
+
+
+@register("double_dqn")
+@dataclass(frozen=True, kw_only=True)
+class DoubleDQNConfig(DQNConfig):
+    """DQN whose online network chooses the next action and whose target judges it.
+
+    That keeps maxima over noise out of the targets (van Hasselt et al. 2016, arXiv:1509.06461).
+    ElegantRL's version, with ``twin``, does so by a second network instead: the next action is the
+    best by the minimum of two targets.
+
+    >>> from torchrl_elegant.envs import make_env
+    >>> DoubleDQNConfig(num_cells=(8,)).build(make_env("CartPole-v1")).loss.double_dqn
+    True
+    """
+
+    twin: bool = option(False, "two networks, their minimum the target, in place of the choice")
+
+    @property
+    def num_members(self) -> int:
+        return 2 if self.twin else 1
+
+    def loss_arguments(self) -> dict[str, Any]:
+        return super().loss_arguments() | {"double_dqn": not self.twin}
+
+
+@register("dueling_dqn")
+@dataclass(frozen=True, kw_only=True)
+class DuelingDQNConfig(DQNConfig):
+    """DQN with values made of state value and advantage (Wang et al. 2016, arXiv:1511.06581).
+
+    >>> from torchrl_elegant.envs import make_env
+    >>> DuelingDQNConfig(num_cells=(8,)).build(make_env("CartPole-v1")).policy.network.dueling
+    True
+    """
+
+    dueling: ClassVar[bool] = True
+
+
+@register("d3qn")
+@dataclass(frozen=True, kw_only=True)
+class D3QNConfig(DoubleDQNConfig, DuelingDQNConfig):
+    """Dueling Double DQN; with ``twin`` it is ElegantRL's D3QN.
+
+    >>> from torchrl_elegant.envs import make_env
+    >>> parts = D3QNConfig(num_cells=(8,), twin=True).build(make_env("CartPole-v1"))
+    >>> parts.policy.network.dueling, parts.policy.network.num_members
+    (True, 2)
+    """

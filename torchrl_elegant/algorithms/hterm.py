@@ -10,10 +10,10 @@ import torch
 from tensordict import TensorDictBase
 from torchrl.objectives import LossModule
 
-from torchrl_elegant.algorithms.checks import check, check_fields, check_unused, option
+from torchrl_elegant.config.options import check, check_fields, check_unused, option
 from torchrl_elegant.functional import Form
 from torchrl_elegant.objectives import HamiltonianTerm
-from torchrl_elegant.objectives.slice_rewards import Baseline
+from torchrl_elegant.objectives.hamiltonian.loss import Baseline
 
 # Beyond it frames cannot be counted.
 _MOST = 2**31

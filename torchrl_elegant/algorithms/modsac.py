@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from torchrl_elegant.algorithms.base import check, option
-from torchrl_elegant.algorithms.checks import check_not_negative
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.algorithms.sac import SACConfig
-from torchrl_elegant.algorithms.schedule import ActorSchedule, CriticTrust
+from torchrl_elegant.algorithms.schedules import ActorSchedule, CriticTrust
+from torchrl_elegant.config.options import check_not_negative
 from torchrl_elegant.modules import EnsembleCritic, SquashedGaussianActor
 from torchrl_elegant.objectives import ModSACLoss
 

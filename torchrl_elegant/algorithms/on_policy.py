@@ -12,10 +12,10 @@ import torch
 from torchrl.envs import EnvBase
 from torchrl.objectives.utils import ValueEstimators
 
+from torchrl_elegant.algorithms.adam import LeanAdam
 from torchrl_elegant.algorithms.base import AlgorithmConfig, Parts, check_unused, option
-from torchrl_elegant.algorithms.checks import check, check_not_negative, check_positive
-from torchrl_elegant.algorithms.optimiser import LeanAdam
-from torchrl_elegant.algorithms.ramp import Ramp, ramp_lr, ramp_to
+from torchrl_elegant.algorithms.schedules import Ramp, ramp_lr, ramp_to
+from torchrl_elegant.config.options import check, check_not_negative, check_positive
 from torchrl_elegant.modules import (
     GaussianActor,
     StateValue,
@@ -23,8 +23,8 @@ from torchrl_elegant.modules import (
     build_stochastic_actor,
     build_value,
 )
-from torchrl_elegant.objectives.on_policy import OnPolicyLoss
-from torchrl_elegant.objectives.slice_rewards import Baseline
+from torchrl_elegant.objectives.hamiltonian.loss import Baseline
+from torchrl_elegant.objectives.on_policy.loss import OnPolicyLoss
 
 # Frames of one rollout over all environments, as in Schulman et al. 2017, table 3.
 _FRAMES = 2048

@@ -10,13 +10,13 @@ import torch
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms.base import Parts, check, option
-from torchrl_elegant.algorithms.checks import check_positive
 from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
-from torchrl_elegant.algorithms.ramp import Ramp, ramp_to
 from torchrl_elegant.algorithms.registry import register
+from torchrl_elegant.algorithms.schedules import Ramp, ramp_to
+from torchrl_elegant.config.options import check_positive
 from torchrl_elegant.modules import StateValue, StochasticActor
 from torchrl_elegant.objectives import ClipPPOLoss
-from torchrl_elegant.objectives.on_policy import OnPolicyLoss
+from torchrl_elegant.objectives.on_policy.loss import OnPolicyLoss
 
 
 @register("ppo")

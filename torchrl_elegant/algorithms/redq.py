@@ -8,7 +8,7 @@ from typing import Literal
 from torchrl_elegant.algorithms.base import check, option
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.algorithms.sac import SACConfig
-from torchrl_elegant.algorithms.schedule import ActorSchedule, EveryUpdate
+from torchrl_elegant.algorithms.schedules import ActorSchedule, EveryUpdate
 from torchrl_elegant.modules import EnsembleCritic, SquashedGaussianActor
 from torchrl_elegant.objectives import REDQLoss
 

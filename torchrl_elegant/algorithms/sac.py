@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.algorithms.actor_critic import ActorCriticConfig
 from torchrl_elegant.algorithms.base import check, check_positive, check_unused, option
+from torchrl_elegant.algorithms.off_policy import ActorCriticConfig
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.modules import (
     EnsembleCritic,

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from torchrl_elegant.algorithms.base import check, option
-from torchrl_elegant.algorithms.checks import check_not_negative
 from torchrl_elegant.algorithms.ddpg import DDPGConfig
 from torchrl_elegant.algorithms.registry import register
+from torchrl_elegant.config.options import check_not_negative
 from torchrl_elegant.modules import DeterministicActor, EnsembleCritic
 from torchrl_elegant.objectives import LeanSoftUpdate, TD3Loss
-from torchrl_elegant.objectives.actor_critic import ActorCriticLoss
+from torchrl_elegant.objectives.off_policy.actor_critic import ActorCriticLoss
 
 
 @register("td3")

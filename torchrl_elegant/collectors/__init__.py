@@ -3,11 +3,11 @@
 from torchrl.collectors import MultiAsyncCollector
 
 from torchrl_elegant.collectors.asynchronous import AsyncCollector
-from torchrl_elegant.collectors.liveness import WorkerDiedError
-from torchrl_elegant.collectors.pacing import Pacer, Ticket
 from torchrl_elegant.collectors.parallel import ParallelCollector
 from torchrl_elegant.collectors.sync import SyncCollector
-from torchrl_elegant.collectors.weights import SharedWeights
+from torchrl_elegant.collectors.workers.liveness import WorkerDiedError
+from torchrl_elegant.collectors.workers.pacing import Pacer, Ticket
+from torchrl_elegant.collectors.workers.weights import SharedWeights
 
 # The name that this project was designed with, for today's class.
 MultiaSyncDataCollector = MultiAsyncCollector

@@ -14,10 +14,10 @@ from torchrl.collectors import MultiAsyncCollector
 from torchrl.data import ReplayBuffer
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.collectors.blueprint import Blueprint, PolicyCopy
-from torchrl_elegant.collectors.crew import Crew
-from torchrl_elegant.collectors.mover import Fold, RowMover
-from torchrl_elegant.collectors.pacing import Pacer
+from torchrl_elegant.collectors.workers.blueprint import Blueprint, PolicyCopy
+from torchrl_elegant.collectors.workers.crew import Crew
+from torchrl_elegant.collectors.workers.mover import Fold, RowMover
+from torchrl_elegant.collectors.workers.pacing import Pacer
 
 
 class AsyncCollector(Crew, MultiAsyncCollector):

@@ -12,12 +12,12 @@ from torch import nn
 from torchrl.collectors import MultiSyncCollector
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.collectors.blueprint import Blueprint, PolicyCopy
-from torchrl_elegant.collectors.crew import Crew
-from torchrl_elegant.collectors.episodes import TRAJ_IDS
-from torchrl_elegant.collectors.turns import Turns
-from torchrl_elegant.collectors.weights import Weights
-from torchrl_elegant.collectors.worker import WorkerSetup
+from torchrl_elegant.collectors.rollout.episodes import TRAJ_IDS
+from torchrl_elegant.collectors.workers.blueprint import Blueprint, PolicyCopy
+from torchrl_elegant.collectors.workers.crew import Crew
+from torchrl_elegant.collectors.workers.pacing import Turns
+from torchrl_elegant.collectors.workers.weights import Weights
+from torchrl_elegant.collectors.workers.worker import WorkerSetup
 
 _NAP = 0.1  # seconds between two looks at whether the workers live
 _BLINK = 0.001  # seconds between two looks at whether all have begun

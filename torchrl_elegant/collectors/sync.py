@@ -10,9 +10,9 @@ from tensordict import TensorDictBase
 from torchrl.collectors import Collector
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.collectors.batched import batched_rollout
-from torchrl_elegant.collectors.finite import finite_keys, require_finite
-from torchrl_elegant.collectors.lean import extends_buffer, lean_rollout
+from torchrl_elegant.collectors.rollout.batched import batched_rollout
+from torchrl_elegant.collectors.rollout.finite import finite_keys, require_finite
+from torchrl_elegant.collectors.rollout.lean import extends_buffer, lean_rollout
 
 
 class FastRollout(Protocol):

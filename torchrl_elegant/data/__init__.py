@@ -1,12 +1,10 @@
 """Replay stores, and rollouts in parts."""
 
 from torchrl_elegant.data.best_slices import BestSlices
-from torchrl_elegant.data.minibatches import minibatches
-from torchrl_elegant.data.moments import Moments
 from torchrl_elegant.data.multi_step import AHEAD, MultiStepFold
 from torchrl_elegant.data.prioritized import PrioritizedSampler, Priority
-from torchrl_elegant.data.replay import make_buffer
-from torchrl_elegant.data.return_scale import ReturnScale
+from torchrl_elegant.data.replay import make_buffer, minibatches
+from torchrl_elegant.data.running_statistics import Moments, ReturnScale
 from torchrl_elegant.data.segment_tree import MinSegmentTree, SumSegmentTree
 from torchrl_elegant.data.slices import SliceCutter
 

@@ -6,7 +6,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from torchrl_elegant.data.carry import Carry, Path
+from torchrl_elegant.data.slices import Carry, Path
 from torchrl_elegant.functional import Spans, spans
 
 #: Where a row holds its transition of the longer of two lengths.

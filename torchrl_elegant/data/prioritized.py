@@ -21,8 +21,6 @@ from torchrl.data.replay_buffers.samplers import prioritized as torchrl_prioriti
 
 from torchrl_elegant.data.segment_tree import MinSegmentTree, SumSegmentTree
 
-__all__ = ["PrioritizedSampler", "Priority"]
-
 _REDUCTIONS = ("max", "min", "mean", "median", "sum")
 # The state's names of the trees, and the files in which TorchRL's `dumps` keeps their leaves.
 _TREES = {"_sum_tree": "sumtree.memmap", "_min_tree": "mintree.memmap"}

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["MinSegmentTree", "SegmentTree", "SumSegmentTree"]
-
 # A node has 2**_BITS children. A level costs a handful of tensor calls whatever its width: a
 # million leaves in four levels of 32 children sample faster than with 16, 64 or 128 of them.
 _BITS = 5

@@ -1,52 +1,119 @@
-"""One function from a name, or a user's own environment, to a TorchRL environment.
-
-Three ways to plug in an environment of your own:
-
-A callable that returns a Gymnasium environment, wrapped as you like. For worker processes it
-must be picklable, so a function at module level:
-
->>> import gymnasium
->>> def short_pendulum():
-...     return gymnasium.make("Pendulum-v1", max_episode_steps=50)
->>> make_env(short_pendulum, 4).batch_size
-torch.Size([4])
-
-The name of such a callable, which also works from a command line and in a config file
-(`env_kwargs` goes to the callable):
-
->>> make_env("gymnasium:make", 2, env_kwargs={"id": "CartPole-v1"}).action_spec.shape
-torch.Size([2, 2])
-
-A callable that returns a TorchRL environment, for simulators that write tensors themselves.
-What is missing (step count, episode reward, float32, actions in [-1, 1]) is added around it:
-
->>> from torchrl.envs import GymEnv
->>> def frame_skipping():
-...     return GymEnv("Pendulum-v1", frame_skip=4)
->>> make_env(frame_skipping, 2).rollout(5)["next", "episode_reward"].shape
-torch.Size([2, 5, 1])
-
-A Gymnasium environment that registers itself needs nothing: pass its id, after importing the
-package that registers it, or `"package:Id-v0"`.
-"""
+"""`make_env`: an environment from a name or a factory."""
 
 from __future__ import annotations
 
+import difflib
+import importlib
+import importlib.util
 from collections.abc import Callable, Mapping
 from functools import partial
+from operator import attrgetter
 from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 import torch
+from gymnasium.error import DependencyNotInstalled, UnregisteredEnv
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.envs.gymnasium import GymnasiumEnv, sub_seeds
 from torchrl_elegant.envs.pixels import Pixels, treated
-from torchrl_elegant.envs.registry import find_factory
 from torchrl_elegant.envs.spaces import DiscreteActions
-from torchrl_elegant.envs.steady import SteadyParallelEnv, SteadySerialEnv
-from torchrl_elegant.envs.wrap import complete_env, with_truncated
+from torchrl_elegant.envs.wrap import (
+    SteadyParallelEnv,
+    SteadySerialEnv,
+    complete_env,
+    with_truncated,
+)
+
+# The extra of this package that brings the module a family of environments imports.
+_EXTRAS = {
+    "gymnasium.envs.mujoco": ("mujoco", "mujoco"),
+    "gymnasium.envs.box2d": ("Box2D", "box2d"),
+}
+
+
+def find_factory(env: str | Callable[..., Any], env_kwargs: Mapping[str, Any]) -> Callable[[], Any]:
+    """The callable that makes one environment; picklable whenever `env` is a name.
+
+    >>> find_factory("gymnasium:make", {"id": "CartPole-v1"})().spec.id
+    'CartPole-v1'
+    """
+    if isinstance(env, str):
+        target = _imported(env) if ":" in env else None
+        if target is None:
+            return partial(make_gymnasium, env, **env_kwargs)
+        env = target
+    if not callable(env):
+        raise TypeError(
+            "`env` must be a Gymnasium id, 'package.module:callable' or a callable that returns "
+            f"an environment, got `{type(env).__name__}`; for an instance pass what builds it"
+        )
+    return partial(env, **env_kwargs)
+
+
+def _imported(name: str) -> Callable[..., Any] | None:
+    module_name, _, path = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ValueError(
+            f"`env` must name an importable module before the colon, got `{name}`; "
+            "install the package or run from the folder that holds it"
+        ) from error
+    try:
+        return attrgetter(path)(module)
+    except AttributeError:
+        # "package:Id-v0" is Gymnasium's own way to import what registers an id.
+        if path in gymnasium.registry:
+            return None
+        raise ValueError(
+            f"`env` must name a callable or a registered id after the colon, got `{name}`"
+        ) from None
+
+
+def make_gymnasium(env_id: str, **env_kwargs: Any) -> gymnasium.Env:
+    """`gymnasium.make` with errors that name the nearest ids or the missing extra."""
+    # The checker only watches the first step, and costs on every one.
+    env_kwargs = {"disable_env_checker": True, **env_kwargs}
+    try:
+        return gymnasium.make(env_id, **env_kwargs)
+    except UnregisteredEnv as error:
+        near = ", ".join(nearest_ids(env_id)) or "none"
+        raise ValueError(
+            f"`env` must be a registered Gymnasium id, got `{env_id}`; the nearest: {near}. "
+            "An id that another package registers is written 'package:Id-v0'"
+        ) from error
+    except (DependencyNotInstalled, ImportError) as error:
+        extra = _missing_extra(env_id)
+        if extra is None:
+            raise
+        raise ImportError(
+            f"`{env_id}` needs a package that is not installed: "
+            f"pip install torchrl_elegant[{extra}]"
+        ) from error
+
+
+def nearest_ids(env_id: str) -> list[str]:
+    """The registered ids most like `env_id`, best first.
+
+    >>> nearest_ids("Cartpole-v1")[0]
+    'CartPole-v1'
+    """
+    by_lower = {registered.lower(): registered for registered in gymnasium.registry}
+    near = difflib.get_close_matches(env_id.lower(), by_lower, n=3, cutoff=0.6)
+    return [by_lower[name] for name in near]
+
+
+def _missing_extra(env_id: str) -> str | None:
+    entry_point = gymnasium.spec(env_id).entry_point
+    for prefix, (module, extra) in _EXTRAS.items():
+        if str(entry_point).startswith(prefix) and importlib.util.find_spec(module) is None:
+            return extra
+    return None
+
 
 EnvSource = str | Callable[..., gymnasium.Env | EnvBase]
 Backend = Literal["vector", "parallel"]

@@ -1,14 +1,15 @@
-"""What a user's TorchRL environment lacks of the keys every environment here has."""
+"""Wrappers around a user's environment."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torchrl.data import Bounded, TensorSpec
-from torchrl.envs import EnvBase, TransformedEnv
+from torchrl.envs import EnvBase, ParallelEnv, SerialEnv, TransformedEnv
 from torchrl.envs.transforms import (
     ActionScaling,
     ClipTransform,
@@ -18,6 +19,25 @@ from torchrl.envs.transforms import (
     StepCounter,
     Transform,
 )
+
+
+class _KeepsThreads:
+    """Closing gives back as many threads as there were, whatever TorchRL thinks it had taken."""
+
+    def close(self, **kwargs: Any) -> None:
+        threads = torch.get_num_threads()
+        try:
+            super().close(**kwargs)  # type: ignore[misc]
+        finally:
+            torch.set_num_threads(threads)
+
+
+class SteadySerialEnv(_KeepsThreads, SerialEnv):
+    """``SerialEnv`` that leaves the number of threads alone when it is closed."""
+
+
+class SteadyParallelEnv(_KeepsThreads, ParallelEnv):
+    """``ParallelEnv`` that leaves the number of threads alone when it is closed."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,8 @@
-"""Advantages from rewards and values, without a loop over time."""
+"""Advantages and value targets of rollouts: GAE and V-trace."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -80,3 +82,64 @@ def standardised(advantage: Tensor) -> Tensor:
     # TorchRL's own floor under the spread.
     spread = advantage.std().clamp_min(torch.finfo(torch.float32).resolution)
     return (advantage - advantage.mean()) / spread
+
+
+class VTraceEstimate(NamedTuple):
+    """``advantage`` of each action, ``target`` of each value, ``weight`` of each step."""
+
+    advantage: Tensor
+    target: Tensor
+    weight: Tensor
+
+
+def vtrace(
+    log_ratio: Tensor,
+    reward: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    terminated: Tensor,
+    done: Tensor,
+    *,
+    gamma: Tensor | float,
+    lmbda: Tensor | float,
+    rho_max: Tensor | float,
+    c_max: Tensor | float,
+    dim: int,
+) -> VTraceEstimate:
+    """Targets and advantages under pi of steps that mu made (arXiv:1802.01561, eq. 1, sec. 4.2).
+
+    ``rho_t = min(rho_max, pi/mu)``, ``c_t = lambda min(c_max, pi/mu)`` (remark 2)
+    ``delta_t = rho_t (r_t + gamma (1 - terminated_t) V(s_{t+1}) - V(s_t))``
+    ``v_t - V(s_t) = delta_t + gamma (1 - done_t) c_t (v_{t+1} - V(s_{t+1}))``
+    ``A_t = r_t + gamma (1 - terminated_t) [lambda v_{t+1} + (1 - lambda) V(s_{t+1})] - V(s_t)``
+
+    ``log_ratio`` is log pi - log mu; ``rho_t A_t`` is what a policy gradient takes. A truncated
+    step bootstraps from V(s_{t+1}): the row after it is another episode's. Where pi is mu and both
+    bounds are 1 or more, ``A`` is that of GAE. All tensors have one shape.
+
+    >>> import torch
+    >>> one, zero = torch.ones(2), torch.zeros(2)
+    >>> flags = torch.tensor([False, False]), torch.tensor([False, True])
+    >>> bounds = {"rho_max": 1.0, "c_max": 1.0}
+    >>> more = torch.tensor([0.5, 2.0]).log(), one, zero, zero, *flags
+    >>> found = vtrace(*more, gamma=0.5, lmbda=1.0, **bounds, dim=0)
+    >>> found.target.tolist(), found.advantage.tolist(), found.weight.tolist()
+    ([0.75, 1.0], [1.5, 1.0], [0.5, 1.0])
+    """
+    tensors = (log_ratio, reward, value, next_value, terminated, done)
+    if len(shapes := {tuple(x.shape) for x in tensors}) > 1:
+        raise ValueError(
+            "`log_ratio`, `reward`, values and flags must have one shape, got "
+            f"`{sorted(shapes)}`; a missing last dimension would pair every step with every other"
+        )
+    ratio = log_ratio.exp()
+    rho, c = ratio.clamp(max=rho_max), lmbda * ratio.clamp(max=c_max)
+    ahead = gamma * torch.ones_like(value).masked_fill(terminated, 0.0)
+    delta = rho * (reward + ahead * next_value - value)
+    decay = (gamma * c).masked_fill(done, 0.0)
+    target = discounted_sum(delta, decay, dim=dim) + value
+    steps = value.shape[dim]
+    after = [target.narrow(dim, 1, steps - 1), next_value.narrow(dim, steps - 1, 1)]
+    later = torch.where(done, next_value, torch.cat(after, dim))
+    mixed = next_value + lmbda * (later - next_value)
+    return VTraceEstimate(reward + ahead * mixed - value, target, rho)

@@ -1,6 +1,8 @@
-"""How the values of an ensemble become one value."""
+"""Ensembles of critics: draws, reductions, and the trust that an actor has in them."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -48,3 +50,21 @@ def reduce_members(values: Tensor, how: str) -> Tensor:
         # One elementwise kernel instead of a reduction that also finds indices.
         return torch.minimum(*values.unbind(0))
     return values.amin(0)
+
+
+def critic_trust(running_loss: float) -> float:
+    """rel = exp(-c^2): one for a perfect critic, zero for a useless one.
+
+    >>> critic_trust(0.0)
+    1.0
+    """
+    return math.exp(-(running_loss**2))
+
+
+def actor_ratio(trust: float) -> float:
+    """Highest allowed actor updates per critic update, 1 / (2 - rel): from 1/2 up to 1.
+
+    >>> actor_ratio(1.0), actor_ratio(0.0)
+    (1.0, 0.5)
+    """
+    return 1.0 / (2.0 - trust)

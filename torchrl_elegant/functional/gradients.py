@@ -1,4 +1,4 @@
-"""How large gradients are."""
+"""Norms of gradients, and gradients kept below a norm."""
 
 from __future__ import annotations
 
@@ -15,3 +15,15 @@ def norm_of(grads: Sequence[Tensor]) -> Tensor:
     5.0
     """
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(grads))))
+
+
+def clip_gradients(grads: list[Tensor], max_norm: float) -> None:
+    """Scale ``grads`` in place so that their common norm is at most ``max_norm``.
+
+    >>> import torch
+    >>> grads = [torch.tensor([3.0]), torch.tensor([4.0])]
+    >>> clip_gradients(grads, 1.0)
+    >>> [round(grad.item(), 4) for grad in grads]
+    [0.6, 0.8]
+    """
+    torch._foreach_mul_(grads, (max_norm / (norm_of(grads) + 1e-6)).clamp_(max=1.0))

@@ -1,9 +1,4 @@
-"""The Hamiltonian term: minus the K-step return of slices, as an energy of the policy.
-
-A policy is seen as a system of K spins with the energy ``H = -sum_k <C_k, pi^k>``, where ``C_k`` is
-the reward at step k, discounted and weighed by how likely one is to be there (ElegantRL, "Actor-
-critic with H-term"). To lower it is to raise the return of the next K steps.
-"""
+"""The Hamiltonian term: its weights over slices of trajectories."""
 
 from __future__ import annotations
 

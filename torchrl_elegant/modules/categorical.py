@@ -17,8 +17,8 @@ from torchrl_elegant.functional import (
     categorical_slope,
     choose,
 )
-from torchrl_elegant.modules.policy import Backward, StochasticActor
 from torchrl_elegant.modules.rollout import CategoricalRollout, can_plan
+from torchrl_elegant.modules.stochastic_actor import Backward, StochasticActor
 
 DiscreteForm = Literal["one_hot", "categorical"]
 

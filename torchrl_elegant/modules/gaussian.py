@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torchrl.modules import IndependentNormal
 
 from torchrl_elegant.functional import normal_entropy, normal_log_prob, normal_score, normal_slopes
-from torchrl_elegant.modules.policy import Backward, StochasticActor
 from torchrl_elegant.modules.rollout import GaussianRollout, can_plan
+from torchrl_elegant.modules.stochastic_actor import Backward, StochasticActor
 
 
 class GaussianHead(NamedTuple):

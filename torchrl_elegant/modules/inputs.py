@@ -1,15 +1,87 @@
-"""Several observation entries as one vector."""
+"""Observations, of vectors and pictures, as one input of a network."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 import torch
 from tensordict import NestedKey
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from torchrl_elegant.functional import is_image
-from torchrl_elegant.modules.encoder import ConvEncoder
+from torchrl_elegant.functional import has_channels_last, is_image
+
+# Channels out, kernel, stride, padding of each convolution, and the size of what they end in.
+_Table = tuple[tuple[int, int, int, int], ...]
+_NATURE: tuple[_Table, int] = (((32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)), 512)
+_SMALL: tuple[_Table, int] = (((16, 3, 2, 1), (32, 3, 2, 1)), 128)
+# The least side from which the three convolutions leave anything.
+_NATURE_SIDE = 36
+# Pictures at a time where no gradient is kept: a whole rollout's activations would fill the memory.
+_CHUNK = 256
+
+
+class ConvEncoder(nn.Module):
+    """Convolutions and one linear layer over pictures of one shape.
+
+    From 36 pixels a side on those of Mnih et al. 2015 (doi:10.1038/nature14236), section "Model
+    architecture", with their 512 features; below, two of stride 2 that fit any picture, and 128.
+    Bytes count as numbers in [0, 1]; all other kinds are taken as they are.
+
+    Args:
+        shape: of a picture, channels first or last (``has_channels_last``).
+
+    >>> import torch
+    >>> encoder = ConvEncoder(shape=(84, 84, 3))
+    >>> encoder(torch.zeros(5, 2, 84, 84, 3, dtype=torch.uint8)).shape
+    torch.Size([5, 2, 512])
+    """
+
+    def __init__(self, *, shape: Sequence[int]) -> None:
+        super().__init__()
+        if not is_image(shape) or min(shape) < 1:
+            raise ValueError(f"`shape` must hold three positive sizes, got `{tuple(shape)}`")
+        self._channels_last = has_channels_last(shape)
+        height, width, channels = shape if self._channels_last else (*shape[1:], shape[0])
+        nature = min(height, width) >= _NATURE_SIDE
+        self._table, self.features = _NATURE if nature else _SMALL
+        convolutions: list[nn.Conv2d] = []
+        for out, kernel, stride, padding in self._table:
+            convolutions.append(nn.Conv2d(channels, out, kernel, stride, padding))
+            height, width = ((n + 2 * padding - kernel) // stride + 1 for n in (height, width))
+            channels = out
+        self.convolutions = nn.ModuleList(convolutions)
+        self.linear = nn.Linear(channels * height * width, self.features)
+        for param in self.parameters():
+            if param.ndim == 1:
+                nn.init.zeros_(param)
+            else:
+                nn.init.orthogonal_(param, math.sqrt(2.0))
+
+    def forward(self, image: Tensor) -> Tensor:
+        """``[*B, *shape]`` -> ``[*B, features]``."""
+        x = image.reshape(-1, *image.shape[-3:])
+        if torch.is_grad_enabled() or len(x) <= _CHUNK:
+            encoded = self._encode(x)
+        else:
+            encoded = torch.cat([self._encode(part) for part in x.split(_CHUNK)])
+        return encoded.reshape(*image.shape[:-3], self.features)
+
+    def _encode(self, x: Tensor) -> Tensor:
+        if self._channels_last:
+            x = x.permute(0, 3, 1, 2)
+        # The weights are scaled in place of the pixels, of which there are many more.
+        scale = 1.0 / 255.0 if x.dtype == torch.uint8 else None
+        x = x.to(self.linear.weight.dtype)
+        convolutions = cast("Iterable[nn.Conv2d]", self.convolutions)
+        for layer, (_, _, stride, padding) in zip(convolutions, self._table, strict=True):
+            weight = layer.weight if scale is None else layer.weight * scale
+            scale = None
+            x = torch.relu_(F.conv2d(x, weight, layer.bias, stride, padding))
+        return torch.relu_(F.linear(x.flatten(1), self.linear.weight, self.linear.bias))
+
 
 # In place of a number of dimensions to flatten.
 _IMAGE = -1

@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 
 from torchrl_elegant.functional import categorical_entropy, categorical_sample, categorical_slope
 from torchrl_elegant.modules.categorical import DiscreteForm
-from torchrl_elegant.modules.policy import Backward, StochasticActor
+from torchrl_elegant.modules.stochastic_actor import Backward, StochasticActor
 
 
 class MultiCategoricalHead(NamedTuple):

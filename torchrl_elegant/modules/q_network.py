@@ -1,19 +1,68 @@
-"""The value of every discrete action, in one pass."""
+"""Values of discrete actions: Q networks, dueling heads, epsilon-greedy actors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
-from torch import Tensor
+from torch import Tensor, nn
+from torchrl.envs.utils import ExplorationType, exploration_type
 
-from torchrl_elegant.functional import choose, chosen
+from torchrl_elegant.functional import choose, chosen, dueling_values
 from torchrl_elegant.modules.categorical import DiscreteForm, check_choices
-from torchrl_elegant.modules.dueling import DuelingMLP
 from torchrl_elegant.modules.ensemble import EnsembleMLP
 from torchrl_elegant.modules.inputs import Inputs
+from torchrl_elegant.modules.mlp import ACTIVATIONS, check_architecture, hidden_gain
+
+
+class DuelingMLP(nn.Module):
+    """``EnsembleMLP`` with two streams, ``Q(s, a) = V(s) + A(s, a) - mean_b A(s, b)``.
+
+    The streams part before the last hidden layer, of which each has one of its own, as in Wang et
+    al. 2016 (arXiv:1511.06581, figure 1 and equation 9). Both of those are one matrix product.
+
+    >>> import torch
+    >>> net = DuelingMLP(num_members=2, in_features=3, out_features=4, num_cells=(8, 8))
+    >>> net(torch.zeros(5, 3)).shape
+    torch.Size([2, 5, 4])
+    """
+
+    def __init__(
+        self,
+        *,
+        num_members: int,
+        in_features: int,
+        out_features: int,
+        num_cells: Sequence[int] = (256, 256),
+        activation: str = "relu",
+    ) -> None:
+        super().__init__()
+        check_architecture(num_cells, activation)
+        if not num_cells:
+            raise ValueError("`num_cells` must hold the streams' hidden layer, got `()`")
+        self.activation = activation
+        self._activate = ACTIVATIONS[activation]
+        *shared, last = num_cells
+        self.body = EnsembleMLP(
+            num_members=num_members,
+            in_features=in_features,
+            out_features=2 * last,
+            num_cells=shared,
+            activation=activation,
+            output_gain=hidden_gain(activation),
+        )
+        self.value, self.advantage = (
+            EnsembleMLP(num_members=num_members, in_features=last, out_features=size, num_cells=())
+            for size in (1, out_features)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map ``[B, in]``, shared by the members, to ``[N, B, out]``."""
+        state, action = self._activate(self.body(x)).chunk(2, -1)
+        return dueling_values(self.value(state), self.advantage(action))
 
 
 class QNetwork(TensorDictModuleBase):
@@ -102,3 +151,62 @@ class QNetwork(TensorDictModuleBase):
             "activation": self.net.activation,
             "action_key": self.out_keys[0],
         }
+
+
+class EpsilonGreedyActor(TensorDictModuleBase):
+    """The action of highest value, or with probability epsilon any, drawn for each row anew.
+
+    It explores under ``ExplorationType.RANDOM``, or with none set, and under any other takes the
+    best action. TorchRL's ``EGreedyModule`` behind a ``QValueActor`` does the same; this one can be
+    called by collectors without a TensorDict, and its ``epsilon`` is set from outside: it is a
+    buffer, so that it travels with the weights.
+
+    Args:
+        network: Q(s, .), shared with the loss that trains it, not copied.
+        epsilon: the probability at the start.
+
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> net = QNetwork(observation={"observation": (3,)}, choices=4)
+    >>> actor = EpsilonGreedyActor(net, epsilon=0.1)
+    >>> actor(TensorDict({"observation": torch.zeros(5, 3)}, [5]))["action"].sum(-1).tolist()
+    [1, 1, 1, 1, 1]
+    """
+
+    def __init__(self, network: QNetwork, *, epsilon: float = 0.0) -> None:
+        super().__init__()
+        _check_epsilon(epsilon)
+        self.network = network
+        self.in_keys, self.out_keys = list(network.in_keys), network.out_keys[:1]
+        self.register_buffer("epsilon", torch.tensor(float(epsilon)))
+
+    @classmethod
+    def from_spec(cls, **network: Any) -> EpsilonGreedyActor:
+        """The greedy policy over a new ``QNetwork`` with these arguments."""
+        return cls(QNetwork(**network))
+
+    def explore(self, epsilon: float) -> None:
+        """Draw at random with this probability from now on."""
+        _check_epsilon(epsilon)
+        self.epsilon.fill_(epsilon)
+
+    def act(self, *observation: Tensor) -> Tensor:
+        """The action for observations given in the order of ``in_keys``."""
+        index = self.network.mean_values(observation).detach().argmax(-1)  # [*B]
+        if exploration_type() in (None, ExplorationType.RANDOM):
+            explores = torch.rand(index.shape, device=index.device) < self.epsilon
+            index = torch.where(explores, torch.randint_like(index, self.network.choices), index)
+        return choose(index, self.network.choices, self.network.action_space)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        action = self.act(*(tensordict.get(key) for key in self.in_keys))
+        return tensordict.set(self.out_keys[0], action)
+
+    def spec_dict(self) -> dict[str, Any]:
+        """Plain data from which ``from_spec`` builds the same architecture."""
+        return self.network.spec_dict()
+
+
+def _check_epsilon(epsilon: float) -> None:
+    if not 0.0 <= epsilon <= 1.0:
+        raise ValueError(f"`epsilon` must lie in [0, 1], got `{epsilon}`")

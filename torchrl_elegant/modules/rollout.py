@@ -19,7 +19,7 @@ from torchrl_elegant.modules.mlp import MLP
 if TYPE_CHECKING:
     from torchrl_elegant.modules.categorical import CategoricalActor
     from torchrl_elegant.modules.gaussian import GaussianActor
-    from torchrl_elegant.modules.policy import StochasticActor
+    from torchrl_elegant.modules.stochastic_actor import StochasticActor
 
 
 class ActorRollout:

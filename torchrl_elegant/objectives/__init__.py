@@ -1,20 +1,20 @@
 """Losses that stand where TorchRL's stand."""
 
-from torchrl_elegant.objectives.a2c import A2CLoss
-from torchrl_elegant.objectives.ddpg import DDPGLoss
-from torchrl_elegant.objectives.discrete_sac import DiscreteSACLoss
-from torchrl_elegant.objectives.dqn import DQNLoss
-from torchrl_elegant.objectives.gae import GAE
-from torchrl_elegant.objectives.hamiltonian import HamiltonianLoss
-from torchrl_elegant.objectives.hamiltonian_term import HamiltonianTerm
-from torchrl_elegant.objectives.modsac import ModSACLoss
-from torchrl_elegant.objectives.ppo import ClipPPOLoss
-from torchrl_elegant.objectives.redq import REDQLoss
-from torchrl_elegant.objectives.sac import SACLoss
-from torchrl_elegant.objectives.target import LeanHardUpdate, LeanSoftUpdate
-from torchrl_elegant.objectives.td3 import TD3Loss
-from torchrl_elegant.objectives.vtrace import VTrace
-from torchrl_elegant.objectives.with_hamiltonian import WithHamiltonian
+from torchrl_elegant.objectives.common.target_update import LeanHardUpdate, LeanSoftUpdate
+from torchrl_elegant.objectives.hamiltonian.loss import HamiltonianLoss
+from torchrl_elegant.objectives.hamiltonian.term import HamiltonianTerm
+from torchrl_elegant.objectives.hamiltonian.with_loss import WithHamiltonian
+from torchrl_elegant.objectives.off_policy.ddpg import DDPGLoss
+from torchrl_elegant.objectives.off_policy.discrete_sac import DiscreteSACLoss
+from torchrl_elegant.objectives.off_policy.dqn import DQNLoss
+from torchrl_elegant.objectives.off_policy.modsac import ModSACLoss
+from torchrl_elegant.objectives.off_policy.redq import REDQLoss
+from torchrl_elegant.objectives.off_policy.sac import SACLoss
+from torchrl_elegant.objectives.off_policy.td3 import TD3Loss
+from torchrl_elegant.objectives.on_policy.a2c import A2CLoss
+from torchrl_elegant.objectives.on_policy.gae import GAE
+from torchrl_elegant.objectives.on_policy.ppo import ClipPPOLoss
+from torchrl_elegant.objectives.on_policy.vtrace import VTrace
 
 __all__ = [
     "GAE",

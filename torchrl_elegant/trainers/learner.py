@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from tensordict import TensorDictBase
 from torch import Tensor
 
 from torchrl_elegant.algorithms import Parts
-from torchrl_elegant.algorithms.clipping import clip_gradients
-from torchrl_elegant.algorithms.optimiser import LeanAdam
-from torchrl_elegant.algorithms.preparation import check_stored, hand_back_priority
-from torchrl_elegant.data.moments import Gather, alone
-from torchrl_elegant.trainers.distributed import Ranks
-from torchrl_elegant.trainers.finite import require_finite
+from torchrl_elegant.algorithms.adam import LeanAdam
+from torchrl_elegant.algorithms.scaling import check_stored, hand_back_priority
+from torchrl_elegant.data.running_statistics import Gather, alone
+from torchrl_elegant.functional.gradients import clip_gradients
+from torchrl_elegant.trainers.ranks import Ranks
+
+
+class DivergedError(FloatingPointError):
+    """A term of the loss, or a parameter, is not a finite number."""
+
+
+def require_finite(named: Iterable[tuple[str, Tensor]], when: str) -> None:
+    """Name the first tensor that is not finite, by its value if it is a number.
+
+    >>> import torch
+    >>> require_finite([("loss_actor", torch.zeros(()))], "at update 1")
+    """
+    for name, value in named:
+        if not bool(value.isfinite().all()):
+            found = "not finite" if value.ndim else value.item()
+            raise DivergedError(
+                f"`{name}` is {found} {when}; lower the learning rate, set max_grad_norm, or look "
+                "for extreme rewards or observations"
+            )
 
 
 class LossCall(Protocol):

@@ -1,22 +1,85 @@
-"""Where frames come from: the two modes of collection behind one face.
-
-Iterating over a source yields, again and again, how many updates the learner owes for the frames
-that have arrived in the replay buffer; it ends when all frames are collected and all updates made.
-"""
+"""Sources of frames: collectors behind one face."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import deepcopy
 from typing import Protocol
 
+import torch
 from tensordict import NestedKey, TensorDictBase
+from torch import nn
+from torchrl.collectors import BaseCollector
 from torchrl.data import ReplayBuffer
 
-from torchrl_elegant.collectors import AsyncCollector, SyncCollector
-from torchrl_elegant.trainers.collecting import Collecting
+from torchrl_elegant.collectors import AsyncCollector, ParallelCollector, SyncCollector
 from torchrl_elegant.trainers.learner import Learner
+
+
+def behaviour_copy(policy: nn.Module, device: torch.device) -> nn.Module:
+    """The module that acts: the learner's own where it lives on ``device``, else a copy there."""
+    here = next(policy.parameters()).device
+    return policy if here == device else deepcopy(policy).to(device)
+
+
+def copy_weights(source: nn.Module, target: nn.Module) -> None:
+    """Copy parameters and buffers across devices."""
+    with torch.no_grad():
+        # Blocking: a copy still under way from a GPU would be read half done.
+        newest, stored = source.state_dict().values(), target.state_dict().values()
+        for new, old in zip(newest, stored, strict=True):
+            old.copy_(new)
+
+
+class Collecting:
+    """Counts frames and episodes of ``collector``, whose policy follows the learner's."""
+
+    activity = "collect"
+
+    def __init__(
+        self,
+        collector: BaseCollector,
+        learner: Learner,
+        *,
+        total_frames: int,
+        frames: int,
+        ranks: int,
+    ) -> None:
+        self.frames = frames
+        self._collector, self._learner = collector, learner
+        self._total, self._ranks = total_frames, ranks
+        self._episodes: list[tuple[float, int]] = []
+        # Before the first frame: how much a policy explores can depend on the progress.
+        self._learner.at(self.frames / self._total)
+
+    def push(self, updates: int) -> None:
+        if updates and self._collector.policy is not self._learner.policy:
+            copy_weights(self._learner.policy, self._collector.policy)
+
+    def episodes(self) -> list[tuple[float, int]]:
+        ended, self._episodes = self._episodes, []
+        return ended
+
+    def pause(self) -> AbstractContextManager:
+        return nullcontext()
+
+    def shutdown(self) -> None:
+        self._collector.shutdown()
+
+    def _count(self, batch: TensorDictBase) -> None:
+        """Enter a batch of this rank, and of all others as large a one, as collected."""
+        done = batch.get(("next", "done")).squeeze(-1)
+        if done.any():
+            after = batch.get("next")
+            returns, lengths = (after.get(key)[done] for key in ("episode_reward", "step_count"))
+            self._episodes += zip(
+                returns.flatten().tolist(), lengths.flatten().tolist(), strict=True
+            )
+        self.frames += batch.numel() * self._ranks
+        self._learner.at(self.frames / self._total)
+
 
 # Updates made between two looks at the collector; bounds how long a stop has to wait.
 _CHUNK = 64
@@ -193,3 +256,59 @@ class AsyncSource:
         if self._learner.observes:
             for worker, batch in self._collector.arrivals():
                 self._learner.observe(batch, stream=worker)
+
+
+class RolloutSource(Collecting):
+    """Yields rollouts ``[*envs, T]``, on the learner's device, until all frames are collected.
+
+    Args:
+        collector: yields rollouts of one size; its own ``total_frames`` must not end before this
+            source's.
+        learner: learns from them.
+        total_frames: where collection ends, over all ``ranks``. The last rollout is cut after the
+            step of all environments that reaches it.
+        frames: frames collected before this run was resumed.
+        ranks: processes that collect as many frames as this one at the same time.
+    """
+
+    def __init__(
+        self,
+        collector: BaseCollector,
+        learner: Learner,
+        *,
+        total_frames: int,
+        frames: int = 0,
+        ranks: int = 1,
+    ) -> None:
+        super().__init__(collector, learner, total_frames=total_frames, frames=frames, ranks=ranks)
+        self._device = next(learner.policy.parameters()).device
+
+    def __iter__(self) -> Iterator[TensorDictBase]:
+        for collected in self._collector:
+            rollout = self._cut(collected)
+            self._count(rollout)
+            yield rollout.to(self._device)
+            if self.frames >= self._total:
+                return
+
+    def debt(self) -> float:
+        """Nothing is owed: a rollout is learnt from before the next is collected."""
+        return 0.0
+
+    def _cut(self, rollout: TensorDictBase) -> TensorDictBase:
+        steps = rollout.shape[-1]
+        per_step = rollout.numel() // steps * self._ranks
+        return rollout[..., : min(steps, -(-(self._total - self.frames) // per_step))]
+
+
+class WorkerRollouts(RolloutSource):
+    """Rollouts from worker processes, which take up new weights by themselves."""
+
+    def __init__(self, collector: ParallelCollector, learner: Learner, **counts: int) -> None:
+        super().__init__(collector, learner, **counts)
+        # Of workers that are ahead only the rest of their round is waited for.
+        self.activity = "wait" if collector.is_ahead else "collect"
+
+    def push(self, updates: int) -> None:
+        if updates:
+            self._collector.update_policy_weights_(self._learner.policy)

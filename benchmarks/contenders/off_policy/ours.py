@@ -16,9 +16,9 @@ from torchrl_elegant.algorithms import ALGORITHMS, OffPolicyConfig
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
+from torchrl_elegant.runs.off_policy_loop import draw
+from torchrl_elegant.runs.train import keep_freed_blocks
 from torchrl_elegant.trainers.learner import Learner
-from torchrl_elegant.trainers.loop import draw
-from torchrl_elegant.trainers.memory import keep_freed_blocks
 
 PACKAGES = ("torchrl_elegant", "torchrl", "tensordict", "torch")
 

@@ -12,12 +12,12 @@ from contenders.case import PPOCase
 from torchrl_elegant.algorithms import PPOConfig
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.envs import make_env
+from torchrl_elegant.runs.monitor import Averages
+from torchrl_elegant.runs.on_policy_loop import train_on_policy
+from torchrl_elegant.runs.train import keep_freed_blocks
 from torchrl_elegant.trainers.clock import Clock
-from torchrl_elegant.trainers.memory import keep_freed_blocks
-from torchrl_elegant.trainers.on_policy import train_on_policy
-from torchrl_elegant.trainers.progress import Averages
 from torchrl_elegant.trainers.rollout_learner import RolloutLearner
-from torchrl_elegant.trainers.rollouts import RolloutSource
+from torchrl_elegant.trainers.sources import RolloutSource
 
 PACKAGES = ("torchrl_elegant", "torchrl", "tensordict", "torch", "gymnasium")
 

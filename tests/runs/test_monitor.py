@@ -1,0 +1,224 @@
+"""What watches a run."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from torchrl_elegant.algorithms import SACConfig
+from torchrl_elegant.envs import make_env
+from torchrl_elegant.runs.monitor import (
+    Averages,
+    Follower,
+    Monitor,
+    Progress,
+    StopSignals,
+    _next_multiple,
+)
+from torchrl_elegant.trainers.clock import PACE_COLUMNS
+from torchrl_elegant.trainers.evaluation import Evaluation
+from torchrl_elegant.trainers.learner import DivergedError, Learner
+from torchrl_elegant.trainers.ranks import Ranks
+from torchrl_elegant.trainers.run_config import RunConfig
+
+
+def test_averages_are_over_the_updates_that_had_the_term():
+    averages = Averages()
+    loss = torch.tensor(1.0)
+    averages.add({"loss": loss})
+    loss.fill_(100.0)  # what was noted may be overwritten
+    averages.add({"loss": torch.tensor(2.0), "loss_actor": torch.tensor(-4.0)})
+    averages.add({"loss": torch.tensor(6.0), "loss_actor": torch.tensor(-2.0)})
+    assert averages.take() == {"loss": 3.0, "loss_actor": -3.0}
+    assert averages.take() == {}
+
+
+def test_progress_is_stored_and_found_again():
+    before, after = Progress(), Progress()
+    assert before.best_return == -math.inf
+    before.frames, before.debt, before.best_return = 7, 1.5, -3.0
+    after.load_state_dict(before.state_dict())
+    assert vars(after) == vars(before)
+
+
+def test_progress_of_an_older_checkpoint_is_complemented():
+    progress = Progress()
+    progress.load_state_dict({"frames": 5})
+    assert (progress.frames, progress.debt) == (5, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("frames", "interval", "due"), [(0, 10, 10), (9, 10, 10), (10, 10, 20), (25, 10, 30)]
+)
+def test_the_next_round_number_is_due(frames, interval, due):
+    assert _next_multiple(frames, interval) == due
+
+
+def test_a_follower_stops_when_it_is_asked_to():
+    class Source:
+        frames = 12
+
+    signals = StopSignals()
+    follower = Follower(Progress(), signals, Ranks())
+    assert follower.after(Source()) is True
+    assert follower.progress.frames == 12
+    signals.reason = "SIGTERM"
+    assert follower.after(Source()) is False
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_averages_know_whether_they_are_numbers(value):
+    averages = Averages()
+    assert averages.finite()
+    averages.add({"loss": torch.tensor(1.0)})
+    assert averages.finite()
+    averages.add({"loss": torch.tensor(value), "other": torch.tensor(1.0)})
+    averages.add({"loss": torch.tensor(1.0)})
+    assert not averages.finite()
+    averages.take()
+    assert averages.finite()
+
+
+class Silent:
+    """Stands in for reporter and evaluator."""
+
+    def __getattr__(self, name):
+        return lambda *args: None
+
+    def stop_requested(self):
+        return False
+
+    def evaluate(self, should_stop=None):
+        return Evaluation(returns=(5.0,), lengths=(1,))
+
+
+class Saves(list):
+    def save(self, frames, metadata):
+        self.append((frames, metadata))
+
+
+@pytest.fixture
+def watched():
+    run = RunConfig(total_frames=100, eval_interval=50, checkpoint_interval=10, logger="none")
+    saves = Saves()
+    learner = Learner(SACConfig(num_cells=(8,)).build(make_env("Pendulum-v1")))
+    monitor = Monitor(
+        run=run,
+        learner=learner,
+        progress=Progress(),
+        reporter=Silent(),
+        checkpoints=saves,
+        evaluator=Silent(),
+        signals=StopSignals(),
+        ranks=Ranks(),
+    )
+    source = SimpleNamespace(frames=10, pause=nullcontext, debt=lambda: 0.0, episodes=list)
+    return monitor, source, saves, learner
+
+
+def test_a_stop_at_a_checkpoint_still_stores_the_best_return(watched):
+    monitor, source, saves, _ = watched
+    monitor.after(source)
+    monitor.finish(source)
+    assert saves == [(10, {}), (10, {"return_mean": 5.0})]
+
+
+@pytest.mark.parametrize("where", ["term", "weight"])
+def test_nothing_is_saved_once_a_number_is_lost(watched, where):
+    # As on a GPU, where no update looks at its own loss.
+    monitor, source, saves, learner = watched
+    if where == "term":
+        monitor.note(TensorDict({"loss_qvalue": torch.tensor(math.nan)}, []))
+    else:
+        next(learner.policy.parameters()).data.fill_(math.nan)
+    with pytest.raises(DivergedError, match="`loss_qvalue`" if where == "term" else "`actor_net"):
+        monitor.after(source)
+    assert saves == []
+
+
+class Timed:
+    """Reporter, evaluator, checkpoints and source, of which each call takes its seconds."""
+
+    def __init__(self, hand):
+        self.hand, self.rows, self.end = hand, [], None
+        self.frames, self.returns = 0, 1.0
+        self.signals = StopSignals()
+
+    def row(self, row):
+        self.rows.append(row)
+        self.hand.turn(10)
+
+    def policy(self, *args):
+        self.hand.turn(100)
+
+    def best_policy(self, *args):
+        self.hand.turn(1_000)
+
+    def evaluate(self, should_stop=None):
+        self.hand.turn(1)
+        self.returns -= 1.0
+        return Evaluation(returns=(self.returns,), lengths=(1,))
+
+    def save(self, frames, metadata):
+        self.hand.turn(10_000)
+
+    def finish(self, reason, pace):
+        self.end = pace
+
+    def advance(self, frames):
+        self.hand.turn(100_000)
+
+    def stop_requested(self):
+        return False
+
+    def episodes(self):
+        return []
+
+    def debt(self):
+        return 0.0
+
+    def pause(self):
+        return nullcontext()
+
+
+def test_rows_and_the_end_say_where_the_time_went(hand):
+    parts = Timed(hand)
+    progress = Progress()
+    progress.frames, progress.seconds = 40, 7.0  # a run that goes on
+    learner = Learner(SACConfig(num_cells=(8,)).build(make_env("Pendulum-v1")))
+    learner.updates = 20
+    monitor = Monitor(
+        run=RunConfig(total_frames=100, eval_interval=50, checkpoint_interval=100, logger="none"),
+        learner=learner,
+        progress=progress,
+        reporter=parts,
+        checkpoints=parts,
+        evaluator=parts,
+        signals=parts.signals,
+        ranks=Ranks(),
+    )
+    parts.frames, learner.updates = 50, 25
+    monitor.after(parts)
+    parts.frames, learner.updates = 100, 65
+    monitor.finish(parts)
+    first, second = parts.rows
+    spent = 100_000 + 1  # the bar, the first evaluation
+    assert [first[name] for name in PACE_COLUMNS if first[name]] == pytest.approx(
+        [10 / spent, 5 / spent, 1 / spent, 100_000 / spent]
+    )
+    assert (first["seconds"], second["seconds"]) == (7.0 + spent, 7.0 + spent + 11_110 + 1)
+    # What was written after the first row counts towards the second.
+    spent = 10 + 1_000 + 10_000 + 100 + 1
+    assert [second[name] for name in PACE_COLUMNS if second[name]] == pytest.approx(
+        [50 / spent, 40 / spent, 1 / spent, 11_110 / spent]
+    )
+    assert parts.end == "time: evaluate 0 %, save 18 %, other 82 % | 0 frames/s, 0 updates/s"
+
+
+def test_a_follower_has_a_clock_for_the_loop_to_tell():
+    assert Follower(Progress(), StopSignals(), Ranks()).clock.seconds()["learn"] == 0.0

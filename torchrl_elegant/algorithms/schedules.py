@@ -1,0 +1,184 @@
+"""Schedules: when the actor learns, and numbers that move over a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from torchrl_elegant.functional import actor_ratio, critic_trust
+
+
+class ActorSchedule(Protocol):
+    """Asked before each update, told its terms afterwards."""
+
+    def due(self) -> bool:
+        """Whether the coming update includes the actor."""
+
+    def observe(self, terms: Mapping[str, Tensor]) -> None:
+        """Take note of the terms of the update just made."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None: ...
+
+
+class EveryUpdate:
+    """The actor learns at every ``period``-th update of its critics.
+
+    >>> schedule = EveryUpdate(period=2)
+    >>> [(schedule.due(), schedule.observe({}))[0] for _ in range(4)]
+    [False, True, False, True]
+    """
+
+    def __init__(self, *, period: int = 1) -> None:
+        if period < 1:
+            raise ValueError(f"`period` must be at least 1, got `{period}`")
+        self.period = period
+        self.updates = 0
+
+    def due(self) -> bool:
+        return (self.updates + 1) % self.period == 0
+
+    def observe(self, terms: Mapping[str, Tensor]) -> None:
+        self.updates += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"updates": self.updates}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        self.updates = state_dict["updates"]
+
+
+class CriticTrust:
+    """ModSAC's rule: the better the critics, the more often the actor follows them.
+
+    After each update ``c <- decay c + (1 - decay) critic_error``; the actor is updated while
+    ``actor_updates / critic_updates < 1 / (2 - exp(-c^2))``, where the coming update of the critic
+    counts already. So the actor joins every second update of a useless critic and every update of a
+    perfect one. ``c`` starts at one. The counters start again every ``window`` updates; ElegantRL
+    did so at each round of updates, which for rounds of a single update would let the actor always
+    pass.
+
+    ``c`` stays on the device of the losses and is read back once in ``refresh`` updates, so that
+    the rule does not make a GPU wait for its host at every step.
+
+    >>> schedule = CriticTrust(window=100)
+    >>> schedule.due()
+    True
+    """
+
+    def __init__(self, *, decay: float = 0.995, window: int = 1000, refresh: int = 16) -> None:
+        if not 0.0 <= decay < 1.0:
+            raise ValueError(f"`decay` must lie in [0, 1), got `{decay}`")
+        for name, value in (("window", window), ("refresh", refresh)):
+            if value < 1:
+                raise ValueError(f"`{name}` must be at least 1, got `{value}`")
+        self.decay, self.window, self.refresh = decay, window, refresh
+        self.running_error = torch.ones(())
+        self.critic_updates = self.actor_updates = 0
+        self.ratio = actor_ratio(critic_trust(1.0))
+
+    def due(self) -> bool:
+        return self.actor_updates < self.ratio * (self.critic_updates + 1)
+
+    def observe(self, terms: Mapping[str, Tensor]) -> None:
+        if "critic_error" not in terms:
+            raise KeyError(
+                f"CriticTrust needs `critic_error` among the loss's terms, got `{sorted(terms)}`; "
+                "use ModSACLoss"
+            )
+        self.critic_updates += 1
+        self.actor_updates += "loss_actor" in terms
+        error = terms["critic_error"].detach()
+        self.running_error = self.running_error.to(error).lerp(error, 1.0 - self.decay)
+        # A run that goes on may have been given a smaller window than it has counted.
+        last = self.critic_updates >= self.window
+        if last or self.critic_updates % self.refresh == 0:
+            self.ratio = actor_ratio(critic_trust(self.running_error.item()))
+        if last:
+            self.critic_updates = self.actor_updates = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "running_error": self.running_error,
+            "critic_updates": self.critic_updates,
+            "actor_updates": self.actor_updates,
+            "ratio": self.ratio,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        for name, value in state_dict.items():
+            setattr(self, name, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ramp:
+    """A number that goes evenly from ``start`` to ``end`` and then stays.
+
+    Args:
+        start, end: its first and its last value.
+        until: the part of the run after which it has arrived.
+        apply: what takes the number.
+
+    >>> seen = []
+    >>> ramp = Ramp(start=1.0, end=0.0, until=0.5, apply=seen.append)
+    >>> for progress in (0.0, 0.25, 0.75):
+    ...     ramp.at(progress)
+    >>> seen
+    [1.0, 0.5, 0.0]
+    """
+
+    start: float
+    end: float
+    until: float = 1.0
+    apply: Callable[[float], None]
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.until <= 1.0:
+            raise ValueError(f"`until` must lie in (0, 1], got `{self.until}`")
+
+    def at(self, progress: float) -> None:
+        """Set the number for a run of which the part ``progress`` is done; 1 is its end."""
+        done = min(1.0, progress / self.until)
+        self.apply(self.start + (self.end - self.start) * done)
+
+
+def ramp_to(start: float, end: float | None, apply: Callable[[float], None]) -> tuple[Ramp, ...]:
+    """The ramp from ``start`` to ``end``; none where ``end`` is None.
+
+    >>> ramp_to(1.0, None, float), len(ramp_to(1.0, 0.0, float))
+    ((), 1)
+    """
+    return () if end is None else (Ramp(start=start, end=end, apply=apply),)
+
+
+def ramp_lr(optimizer: torch.optim.Optimizer, end: float) -> tuple[Ramp, ...]:
+    """Ramps that take every learning rate to the part ``end`` of what it is now.
+
+    >>> optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.5)
+    >>> for ramp in ramp_lr(optimizer, 0.2):
+    ...     ramp.at(0.5)
+    >>> round(optimizer.param_groups[0]["lr"], 6)
+    0.3
+    """
+    groups = optimizer.param_groups
+    return tuple(
+        Ramp(start=lr, end=end * lr, apply=_Rate(optimizer, index))
+        for index, lr in enumerate([group["lr"] for group in groups])
+    )
+
+
+@dataclass(frozen=True)
+class _Rate:
+    """Sets the learning rate of a parameter group."""
+
+    optimizer: torch.optim.Optimizer
+    group: int
+
+    def __call__(self, lr: float) -> None:
+        # Looked up at each call: a loaded state puts new groups in the place of the old.
+        self.optimizer.param_groups[self.group]["lr"] = lr

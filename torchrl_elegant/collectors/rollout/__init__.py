@@ -1,0 +1,1 @@
+"""Rollouts: how one process steps environments and policy."""

@@ -1,0 +1,172 @@
+"""Time-major memory that a rollout writes in place, and the batch that is made of it.
+
+Row `t` holds what the policy sees at step `t` and row `t + 1` what the step led to: present and
+next observation of a batch are the same rows, one apart. Where an episode ended the next row holds
+the first observation of the following one, and the true final one is kept aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchrl_elegant.collectors.rollout.episodes import Episodes, Layout, Present
+from torchrl_elegant.collectors.rollout.simulators import Stepper
+
+
+class Rows:
+    """The steps of one rollout, of all simulators of a `Stepper`.
+
+    Args:
+        stepper: the simulators.
+        frames: steps of a rollout.
+        present: the state between rollouts, arrays `[n, ...]` under the keys of the root: read
+            when one begins, written when it is over.
+        draw_ids: new trajectory ids, as many as asked for; None where they are not tracked.
+
+    >>> import gymnasium
+    >>> from functools import partial
+    >>> from torchrl_elegant.collectors.rollout.simulators import stepper_of
+    >>> from torchrl_elegant.envs import GymnasiumEnv
+    >>> env = GymnasiumEnv(factories=[partial(gymnasium.make, "CartPole-v1")], seeds=[0])
+    >>> _ = env.reset()
+    >>> rows = Rows(stepper_of(env), frames=2, present=env.simulators.next, draw_ids=None)
+    >>> rows.begin()
+    >>> for t in range(2):
+    ...     _ = rows.step(t, [0])
+    >>> rows.finish(2)
+    >>> rows.entries(Layout(batch_dims=1))["next", "step_count"].tolist()
+    [[[1], [2]]]
+    """
+
+    def __init__(
+        self,
+        stepper: Stepper,
+        *,
+        frames: int,
+        present: Present,
+        draw_ids: Callable[[int], list[int]] | None,
+    ) -> None:
+        self._stepper, self._present = stepper, present
+        count = len(stepper.envs)
+        self.observations = {
+            leaf.key: np.zeros((frames + 1, count, *leaf.spec.shape), leaf.dtype)
+            for leaf in stepper.leaves
+        }
+        self._rewards = np.zeros((frames, count), np.float32)
+        self._terminated, self._truncated = np.zeros((2, frames, count), np.bool_)
+        self._finals: list[list[np.ndarray]] = []
+        self.episodes = Episodes(
+            rewards=self._rewards,
+            present=present,
+            counters=stepper.counters,
+            max_steps=stepper.max_steps,
+            draw_ids=draw_ids,
+        )
+        self._cache_views()
+
+    def _cache_views(self) -> None:
+        leaves = self._stepper.leaves
+        arrays = [self.observations[leaf.key] for leaf in leaves]
+        self._steps = [env.step for env in self._stepper.envs]
+        self._reward_rows = list(self._rewards)
+        self._writes = [
+            (leaf.write, list(array)) for leaf, array in zip(leaves, arrays, strict=True)
+        ]
+        # The common case, one array, is written without a call per simulator.
+        only = leaves[0]
+        plain = len(leaves) == 1 and not only.source and only.offsets is None
+        self._plain_rows = list(arrays[0]) if plain else None
+        self._arrays = arrays
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def begin(self) -> None:
+        """Takes up the state that the last rollout, or whoever stepped since, has left."""
+        for key, rows in self.observations.items():
+            rows[0] = self._present[key]
+        self._terminated[:] = self._truncated[:] = False
+        self._finals = []
+        self.episodes.begin()
+
+    def step(self, t: int, actions: Iterable[Any]) -> list[int]:
+        """Steps all simulators, and starts new episodes where they ended; tells where."""
+        rewards, ended, i = self._reward_rows[t], [], 0
+        if self._plain_rows is not None:
+            row = self._plain_rows[t + 1]
+            for step, action in zip(self._steps, actions, strict=True):
+                row[i], rewards[i], terminated, truncated, _ = step(action)
+                if terminated or truncated:
+                    self._terminated[t, i], self._truncated[t, i] = terminated, truncated
+                    ended.append(i)
+                i += 1
+        else:
+            for step, action in zip(self._steps, actions, strict=True):
+                observation, rewards[i], terminated, truncated, _ = step(action)
+                self._write(t + 1, i, observation)
+                if terminated or truncated:
+                    self._terminated[t, i], self._truncated[t, i] = terminated, truncated
+                    ended.append(i)
+                i += 1
+        if t >= self.episodes.next_cut:
+            ended = self._cut(t, ended)
+        # After all have stepped: simulators that share a generator then draw in TorchRL's order.
+        for i in ended:
+            self._finals.append([array[t + 1, i].copy() for array in self._arrays])
+            self.episodes.end(t, i)
+            self._write(t + 1, i, self._stepper.reset(i))
+        return ended
+
+    def _cut(self, t: int, ended: list[int]) -> list[int]:
+        cut = self.episodes.cuts(t)
+        self._truncated[t, cut] = True
+        return sorted({*ended, *cut})
+
+    def _write(self, t: int, row: int, observation: Any) -> None:
+        for write, arrays in self._writes:
+            write(arrays[t], row, observation)
+
+    def show(self, t: int) -> None:
+        """Writes the state before step `t`, the one after the last that was shown."""
+        for key, rows in self.observations.items():
+            self._present[key][:] = rows[t]
+        self.episodes.show(t)
+
+    def finish(self, steps: int) -> None:
+        """Leaves the state after `steps` steps to the next rollout, and to the environment."""
+        for key, rows in self.observations.items():
+            self._present[key][:] = rows[steps]
+        # TorchRL adds rewards to a zero, after which none is minus zero.
+        self._rewards += 0.0
+        self.episodes.finish(steps)
+        for name in ("done", "terminated", "truncated"):
+            self._present[name][:] = False
+        if "reward" in self._present and steps:
+            self._present["reward"][:, 0] = self._rewards[steps - 1]
+
+    def entries(self, layout: Layout) -> dict[tuple[str, ...], Tensor]:
+        """All of the rollout but what the policy wrote, to be asked for once a rollout."""
+        out: dict[tuple[str, ...], Tensor] = {}
+        for index, (key, rows) in enumerate(self.observations.items()):
+            path = (key,) if isinstance(key, str) else key
+            out[path], after = layout.tensor(rows[:-1]), layout.tensor(rows[1:])
+            if self._finals:
+                times, envs = zip(*self.episodes.ends, strict=True)
+                after.numpy()[layout.index(envs, times)] = [final[index] for final in self._finals]
+            out[("next", *path)] = after
+        flags = {
+            "done": self._terminated | self._truncated,
+            "terminated": self._terminated,
+            "truncated": self._truncated,
+        }
+        for name, flag in flags.items():
+            out["next", name] = layout.column(flag)
+            # Every row starts at an observation from which an episode goes on.
+            out[(name,)] = torch.zeros_like(out["next", name])
+        out["next", "reward"] = layout.column(self._rewards)
+        return {**out, **self.episodes.entries(layout)}

@@ -1,0 +1,1 @@
+"""Configurations as dataclasses: options with bounds and help, their text form, groups of them."""

@@ -1,0 +1,183 @@
+"""Actors for bounded continuous actions: squashed Gaussian and deterministic."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from tensordict import NestedKey, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+from torchrl.envs.utils import ExplorationType, exploration_type
+from torchrl.modules import TanhNormal
+
+from torchrl_elegant.functional import squashed_mode, squashed_sample
+from torchrl_elegant.modules.inputs import Inputs
+from torchrl_elegant.modules.mlp import MLP
+
+
+class BoundedActor(TensorDictModuleBase):
+    """A perceptron over joined observations whose action lies between ``low`` and ``high``.
+
+    Args:
+        observation: shape of each observation entry, by key; ``Inputs`` joins them.
+        low, high: bounds of the action, nested lists or tensors of the action's shape.
+        num_cells, activation: of the perceptron.
+        action_key: where the action is written.
+    """
+
+    #: Numbers that the perceptron gives for each dimension of the action.
+    outputs_per_dimension = 1
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(
+        self,
+        *,
+        observation: Mapping[NestedKey, Sequence[int]],
+        low: Tensor | Sequence[float],
+        high: Tensor | Sequence[float],
+        num_cells: Sequence[int] = (256, 256),
+        activation: str = "relu",
+        action_key: NestedKey = "action",
+    ) -> None:
+        super().__init__()
+        self._set_bounds(low, high)
+        self.inputs = Inputs(observation)
+        self.in_keys, self.out_keys = list(self.inputs.keys), [action_key]
+        self._num_cells = tuple(num_cells)
+        self.net = MLP(
+            in_features=self.inputs.features,
+            out_features=self.outputs_per_dimension * self.low.numel(),
+            num_cells=num_cells,
+            activation=activation,
+            output_gain=0.01,
+        )
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        action = self.act(*(tensordict.get(key) for key in self.in_keys))
+        return tensordict.set(self.out_keys[0], action)
+
+    @abstractmethod
+    def act(self, *observation: Tensor) -> Tensor:
+        """The action at observations given in the order of ``in_keys``."""
+
+    def spec_dict(self) -> dict[str, Any]:
+        """Plain data from which the same architecture can be built again."""
+        return {
+            "observation": self.inputs.spec_dict(),
+            "low": self.low.tolist(),
+            "high": self.high.tolist(),
+            "num_cells": list(self._num_cells),
+            "activation": self.net.activation,
+            "action_key": self.out_keys[0],
+        }
+
+    def clip(self, action: Tensor) -> Tensor:
+        """The nearest action within the bounds."""
+        if self._unit_bounds:
+            return action.clamp(-1.0, 1.0)
+        return action.clamp(self.low, self.high)
+
+    def _set_bounds(self, low: Tensor | Sequence[float], high: Tensor | Sequence[float]) -> None:
+        low, high = (torch.as_tensor(x, dtype=torch.float32).clone() for x in (low, high))
+        if not bool((torch.isfinite(low) & torch.isfinite(high) & (low < high)).all()):
+            raise ValueError(
+                f"`low` and `high` must be finite with low < high, got `{low.tolist()}` and "
+                f"`{high.tolist()}`; this actor needs a bounded action space"
+            )
+        self.register_buffer("low", low)
+        self.register_buffer("high", high)
+        self._unit_bounds = bool((low == -1).all() and (high == 1).all())
+        self.action_shape = low.shape
+
+    def _scale(self, action: Tensor) -> Tensor:
+        """From -1 to 1 in a flat vector to between the bounds in the action's shape."""
+        action = action if len(self.action_shape) < 2 else action.unflatten(-1, self.action_shape)
+        if self._unit_bounds:
+            return action
+        half = (self.high - self.low) * 0.5
+        return torch.addcmul(self.low + half, action, half)
+
+
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+
+
+class SquashedGaussianActor(BoundedActor):
+    """Policy ``a = low + (high - low) (tanh(u) + 1) / 2``, ``u ~ N(mu(s), sigma(s)^2)``.
+
+    It stands wherever TorchRL takes a ``ProbabilisticActor``: collectors read its action, TorchRL's
+    losses its ``get_dist``. Calling it builds no distribution object, which makes collection about
+    half as expensive again. Under ``ExplorationType.RANDOM``, or with none set, it samples; under
+    any other it returns the mode.
+
+    The arguments are those of ``BoundedActor``.
+
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> actor = SquashedGaussianActor(observation={"observation": (3,)}, low=[-1.0], high=[1.0])
+    >>> actor(TensorDict({"observation": torch.zeros(5, 3)}, [5]))["action"].shape
+    torch.Size([5, 1])
+    """
+
+    outputs_per_dimension = 2  # mean and logarithm of the spread
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.log_prob_keys, self.dist_sample_keys = ["action_log_prob"], list(self.out_keys)
+
+    def act(self, *observation: Tensor) -> Tensor:
+        loc, log_std = self.parameters_of(observation)
+        if exploration_type() in (None, ExplorationType.RANDOM):
+            loc = torch.addcmul(loc, log_std.exp(), torch.randn_like(loc))
+        return self._scale(squashed_mode(loc))
+
+    def sample(self, observation: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Reparameterised action ``[*B, *A]`` and its log-density ``[*B]``."""
+        loc, log_std = self.parameters_of(observation)
+        action, log_prob = squashed_sample(loc, log_std, torch.randn_like(loc))
+        if not self._unit_bounds:
+            log_prob = log_prob - ((self.high - self.low) * 0.5).log().sum()
+        return self._scale(action), log_prob
+
+    def parameters_of(self, observation: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Mean and log standard deviation before the squashing, each ``[*B, |A|]``."""
+        loc, log_std = self.net(self.inputs.join(observation)).chunk(2, -1)
+        return loc, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+
+    def get_dist(self, tensordict: TensorDictBase) -> TanhNormal:
+        """TorchRL's distribution with the same density, for losses that ask for one."""
+        return self.build_dist_from_params(self.get_dist_params(tensordict))
+
+    def get_dist_params(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """What that distribution is made of, for losses that map over parameters first."""
+        loc, log_std = self.parameters_of([tensordict.get(key) for key in self.in_keys])
+        return tensordict.empty().set("loc", loc).set("scale", log_std.exp())
+
+    def build_dist_from_params(self, tensordict: TensorDictBase) -> TanhNormal:
+        """The distribution of what ``get_dist_params`` gave."""
+        loc, scale = tensordict.get("loc"), tensordict.get("scale")
+        return TanhNormal(loc, scale, low=self.low.flatten(), high=self.high.flatten())
+
+
+class DeterministicActor(BoundedActor):
+    """Policy ``a = low + (high - low) (tanh(f(s)) + 1) / 2``.
+
+    It stands wherever TorchRL takes an ``Actor``, and does not explore by itself: a ``NoisyActor``
+    adds noise of this package, TorchRL's exploration modules follow it in a sequence as they
+    follow any actor.
+
+    The arguments are those of ``BoundedActor``.
+
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> actor = DeterministicActor(observation={"observation": (3,)}, low=[-1.0], high=[1.0])
+    >>> actor(TensorDict({"observation": torch.zeros(5, 3)}, [5]))["action"].shape
+    torch.Size([5, 1])
+    """
+
+    def act(self, *observation: Tensor) -> Tensor:
+        return self._scale(torch.tanh(self.net(self.inputs.join(observation))))

@@ -1,0 +1,1 @@
+"""Parts that losses of every family share."""

@@ -1,0 +1,1 @@
+"""Losses that learn from rollouts of the present policy, and their advantage estimators."""

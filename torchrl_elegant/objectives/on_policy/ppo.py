@@ -1,0 +1,107 @@
+"""Proximal policy optimisation with a clipped ratio (Schulman et al. 2017, arXiv:1707.06347)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.utils import NestedKey
+from torch import Tensor
+from torchrl import objectives
+
+from torchrl_elegant.functional import (
+    clipped_surrogate,
+    clipped_surrogate_slope,
+    explained_variance,
+    kl_estimate,
+    ratio_statistics,
+    standardised,
+)
+from torchrl_elegant.objectives.on_policy.loss import OnPolicyLoss, is_plain_log_prob
+
+
+class ClipPPOLoss(OnPolicyLoss, objectives.ClipPPOLoss):
+    """TorchRL's ``ClipPPOLoss``, with the same arguments, keys and results, for less.
+
+    ``L = -E[min(rho A, clip(rho, 1 - eps, 1 + eps) A)] + c_v |V - R|^2 - c_e H``
+
+    Log-probability and surrogate are one autograd node each: measured in ``benchmarks/ppo.py``.
+    With options that the short way does not know (a delayed actor, capped ratios, masks, other
+    reductions), and where an entry is missing or has another shape, it is TorchRL's, but a stored
+    log-probability ``[*B, 1]``, which TorchRL pairs with every row, is refused.
+
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> from torchrl_elegant.modules import GaussianActor, StateValue
+    >>> shapes = {"observation": (3,)}
+    >>> actor = GaussianActor(observation=shapes, action_shape=(1,))
+    >>> loss = ClipPPOLoss(actor, StateValue(observation=shapes))
+    >>> batch = actor(TensorDict({"observation": torch.zeros(5, 3)}, [5])).detach()
+    >>> _ = batch.set("advantage", torch.ones(5, 1)).set("value_target", torch.zeros(5, 1))
+    >>> round(loss(batch)["loss_objective"].item(), 4)
+    -1.0
+    """
+
+    @property
+    def row_keys(self) -> list[NestedKey]:
+        return [*super().row_keys, self.tensor_keys.sample_log_prob]
+
+    @property
+    def report_keys(self) -> list[str]:
+        """What ``report`` has beside ``out_keys``."""
+        return ["explained_variance"] if self.log_explained_variance else []
+
+    def report(self, rows: TensorDictBase) -> dict[str, Tensor]:
+        """How far the policy has moved from the one that collected ``rows``."""
+        terms = self(rows).items()
+        return {name: value.mean() for name, value in terms if not name.startswith("loss_")}
+
+    def divergence(self, rows: TensorDictBase) -> Tensor:
+        """``KL(mu, pi)`` of the policy that collected ``rows`` and the present one, estimated."""
+        log_prob, *_ = self._get_cur_log_prob(rows)  # by TorchRL, over any networks
+        return kl_estimate(log_prob - rows.get(self.tensor_keys.sample_log_prob))
+
+    def _gain(self, tensordict: TensorDictBase, log_prob: Tensor) -> Tensor:
+        log_ratio = log_prob - tensordict.get(self.tensor_keys.sample_log_prob)
+        return clipped_surrogate(log_ratio, self._advantage(tensordict), *self._ratio_bounds())
+
+    def _gain_slope(self, tensordict: TensorDictBase, log_prob: Tensor) -> tuple[Tensor, Tensor]:
+        log_ratio = log_prob - tensordict.get(self.tensor_keys.sample_log_prob)
+        bounds = self._ratio_bounds()
+        return clipped_surrogate_slope(log_ratio, self._advantage(tensordict), *bounds)
+
+    def _advantage(self, tensordict: TensorDictBase) -> Tensor:
+        advantage = super()._advantage(tensordict)
+        return standardised(advantage) if self.normalize_advantage else advantage
+
+    def _ratio_bounds(self) -> tuple[Tensor | float, Tensor | float]:
+        below = self.clip_epsilon_low if self._asymmetric_clip else self.clip_epsilon
+        above = self.clip_epsilon_high if self._asymmetric_clip else below
+        # A kernel takes numbers for less, but from a GPU they would have to be waited for.
+        if below.is_cpu and not torch.compiler.is_compiling():
+            below, above = below.item(), above.item()
+        return 1.0 - below, 1.0 + above
+
+    def _reports(
+        self, tensordict: TensorDictBase, log_prob: Tensor, value: Tensor
+    ) -> Mapping[str, Tensor]:
+        log_ratio = log_prob - tensordict.get(self.tensor_keys.sample_log_prob)
+        reports = ratio_statistics(log_ratio, *self._ratio_bounds())
+        if self.log_explained_variance:
+            target = tensordict.get(self.tensor_keys.value_target)
+            reports["explained_variance"] = explained_variance(value, target)
+        return {**reports, **super()._reports(tensordict, log_prob, value)}
+
+    def _is_usual(self) -> bool:
+        return (
+            not (self.separate_losses or self.delay_actor)
+            and not self.normalize_advantage_exclude_dims
+            and self.max_importance_ratio is None
+            and self._entropy_coeff_map is None
+            and self._has_critic
+        )
+
+    def _is_direct(self, tensordict: TensorDictBase) -> bool:
+        drawn = self.tensor_keys.sample_log_prob
+        return super()._is_direct(tensordict) and is_plain_log_prob(tensordict, drawn)
