@@ -13,6 +13,7 @@ from torchrl_elegant.algorithms.schedules import ramp_lr
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import CategoricalActor, GaussianActor
 from torchrl_elegant.objectives import GAE, A2CLoss, VTrace
+from torchrl_elegant.trainers.rollout_learner import RolloutLearner
 
 BOTH = pytest.mark.parametrize("config", [A2CConfig, PPOConfig])
 
@@ -55,6 +56,25 @@ def test_the_optimiser_is_a_choice():
     assert (group["lr"], group["alpha"], group["eps"]) == (0.1, 0.99, 1e-5)
     with pytest.raises(ValueError, match="`optimizer` must be one of adam, rmsprop, got `sgd`"):
         A2CConfig(optimizer="sgd")
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_both_optimisers_are_given_gradients_of_the_configured_norm(optimizer):
+    norms = {}
+    for limit in (None, 0.01, 1e6):
+        torch.manual_seed(0)
+        env = make_env("Pendulum-v1", 4, seed=0)
+        config = A2CConfig(num_cells=(8,), optimizer=optimizer, max_grad_norm=limit)
+        learner = RolloutLearner(config.assemble(env))
+        rows = learner.rows(env.rollout(8, learner.policy).detach())
+        learner.update(rows)
+        # The first step leaves a known part of the squares as their running mean.
+        name, part = {"adam": ("exp_avg_sq", 0.001), "rmsprop": ("square_avg", 0.01)}[optimizer]
+        squares = [state[name].sum() for state in learner.optimizer.state.values()]
+        norms[limit] = (sum(squares) / part).sqrt().item()
+    assert norms[None] > 1.0
+    assert norms[0.01] == pytest.approx(0.01, rel=1e-3)
+    assert norms[1e6] == pytest.approx(norms[None], rel=1e-4)
 
 
 @pytest.mark.parametrize(

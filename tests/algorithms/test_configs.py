@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
+from tensordict import TensorDict
 
 from torchrl_elegant.algorithms import (
     ALGORITHMS,
@@ -237,6 +238,22 @@ def test_the_way_out_ends_the_error():
         check(False, "tau", "be small", 2, "use less")
     with pytest.raises(ValueError, match=r"^`tau` must be small, got `2`$"):
         check(False, "tau", "be small", 2)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in ALGORITHMS.values() if issubclass(kind, OffPolicyConfig)]
+)
+def test_rewards_of_several_steps_are_discounted_as_configured(kind):
+    never = torch.zeros(4, 1, dtype=torch.bool)
+    after = {"reward": torch.tensor([[1.0], [2.0], [4.0], [8.0]]), "done": never}
+    steps = TensorDict({"t": torch.arange(4), "next": after}, [4])
+    config = kind(gamma=0.5, n_steps=2, return_fit=0.1, return_fit_steps=3)
+    rows = config.fold()(steps)
+    assert rows["next", "reward"].flatten().tolist() == [1 + 0.5 * 2, 2 + 0.5 * 4]
+    assert rows["ahead", "reward"].flatten().tolist() == [
+        1 + 0.5 * 2 + 0.25 * 4,
+        2 + 0.5 * 4 + 0.25 * 8,
+    ]
 
 
 @pytest.mark.parametrize("part", [0.0, 0.25])

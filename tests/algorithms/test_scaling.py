@@ -207,6 +207,23 @@ def test_an_update_leaves_its_batch_but_for_the_priority():
     assert (batch.exclude("td_error") == kept).all()
 
 
+def test_a_given_scale_counts_beside_the_running_one():
+    rollout = make_env("Pendulum-v1", 8).rollout(20)
+    batch = rollout[:, :2].reshape(-1)
+    halved = batch.clone()
+    halved["next", "reward"] = halved["next", "reward"] * 0.5
+
+    def critic_loss(scale: float, rows: TensorDict) -> torch.Tensor:
+        torch.manual_seed(3)
+        made = learner(normalize_value=True, reward_scale=scale)
+        made.observe(rollout)
+        torch.manual_seed(4)
+        return made.update(rows.clone())["loss_qvalue"]
+
+    torch.testing.assert_close(critic_loss(0.5, batch), critic_loss(1.0, halved))
+    assert not torch.isclose(critic_loss(1.0, batch), critic_loss(1.0, halved))
+
+
 def test_scaled_rewards_are_what_the_critics_learn():
     torch.manual_seed(3)
     scaled = learner(reward_scale=0.5)

@@ -74,9 +74,9 @@ def test_a_smaller_window_than_was_counted_begins_anew():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_running_error(dtype):
-    schedule = CriticTrust(decay=0.75)
+    schedule = CriticTrust(decay=0.1)
     schedule.observe({"critic_error": torch.tensor(3.0, dtype=dtype)})
-    assert schedule.running_error.item() == pytest.approx(0.75 + 0.25 * 3.0)
+    assert schedule.running_error.item() == pytest.approx(0.1 + 0.9 * 3.0)
 
 
 def test_state_continues_the_sequence():

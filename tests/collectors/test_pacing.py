@@ -28,6 +28,12 @@ def test_updates_due_counts_whole_updates_after_the_warmup():
     assert (pacer.updates_due(130), pacer.updates_due(110)) == (1, 0)
 
 
+def test_updates_due_lose_no_rounding():
+    assert 0.29 * 100 < 29
+    pacer = Pacer(workers=1, updates_per_frame=0.29, warmup_frames=50)
+    assert pacer.updates_due(150) == 29
+
+
 def test_without_a_ratio_nothing_is_due_and_nothing_is_refused():
     pacer = Pacer(workers=1)
     assert pacer.updates_due(10**9) == 0

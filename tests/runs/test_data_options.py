@@ -75,14 +75,26 @@ def test_frames_and_updates_stay_exact_over_a_resume(tmp_path, runs, options, en
 
 
 def test_workers_keep_the_ratio_with_all_options(tmp_path, runs):
-    config = SACConfig(**{**SMALL, "warmup": 0}, updates_per_frame=0.25, **EVERYTHING)
+    config = SACConfig(
+        **{**SMALL, "warmup": 0}, updates_per_frame=0.25, priority_beta=0.2, **EVERYTHING
+    )
     run = settings(tmp_path, collector="async", num_workers=2, num_envs=2, total_frames=402)
     result = train(config, POINT, **run)
     assert (result.history[-1]["frames"], result.history[-1]["updates"]) == (402, 100)
     _, buffer, learner = runs[-1]
     # 402 frames end in a cut batch of 2, which has no steps in time.
     assert 400 - 2 * 2 * (config.span - 1) <= len(buffer) <= 400
-    assert buffer[:]["steps_to_next_obs"].max() == 3
+    rows = buffer[:]
+    assert rows["steps_to_next_obs"].max() == 3
+    # No row begins with one worker and ends with another: an episode keeps its place on the line,
+    # and each of its 20 steps moves its clock by a twentieth.
+    for after in (rows["next"], rows["ahead"]):
+        place, step = (after["observation"] - rows["observation"]).unbind(-1)
+        assert place.abs().max() == 0
+    steps = rows["ahead", "steps_to_next_obs"] / 20
+    torch.testing.assert_close(step, steps.view_as(step))
+    # The end of the run undoes all of the priorities' bias.
+    assert buffer.sampler.beta == pytest.approx(1.0)
     # Every row was seen, once, by the learner, and what was stored is what it knew.
     assert learner.prepare.returns.moments.count == 400
     stored = saved_learner(checkpoints(result.folder)[-1])["prepare"]
@@ -171,6 +183,17 @@ def test_the_weights_reach_the_loss():
     both = torch.tensor([1.0, 3.0, *[0.0] * 6])
     found = learner.loss(batch.clone().set("priority_weight", both))["loss_qvalue"]
     torch.testing.assert_close(found, (per_row[0] + 3 * per_row[1]) / 4)
+
+
+def test_the_configured_part_of_the_bias_is_undone():
+    config = SACConfig(**SMALL, priority_alpha=0.5, priority_beta=0.25)
+    buffer = make_buffer(size=2, priority=config.priority())
+    buffer.extend(TensorDict({"x": torch.arange(2)}, [2]))
+    buffer.update_priority(torch.arange(2), torch.tensor([1.0, 16.0]))
+    batch = buffer.sample(64)
+    expected = torch.where(batch["x"] == 0, 1.0, 16.0 ** -(0.5 * 0.25))
+    torch.testing.assert_close(batch["priority_weight"], expected)
+    assert expected.unique().numel() == 2
 
 
 def test_the_correction_grows_to_all_of_it_and_a_run_goes_on_where_it_was(tmp_path, runs):
@@ -314,6 +337,20 @@ def test_the_first_rollouts_rewards_are_scaled_already():
     plain.loss.load_state_dict(learner.loss.state_dict())
     unscaled = plain.rows(rollout)["value_target"]
     assert unscaled.std() > 10 * targets.std()
+
+
+@pytest.mark.parametrize("scale", [0.5, 4.0])
+def test_a_given_scale_counts_beside_the_running_one(scale):
+    both, rollouts = rollout_learner(normalize_value=True, reward_scale=scale)
+    running, _ = rollout_learner(normalize_value=True)
+    for learner in (both, running):
+        # Without values, targets are sums of rewards.
+        for param in learner.loss.critic_network.parameters():
+            param.data.zero_()
+    rollout = next(rollouts)
+    found, expected = (each.rows(rollout.clone())["value_target"] for each in (both, running))
+    assert expected.std() > 0.1
+    torch.testing.assert_close(found, scale * expected)
 
 
 def test_ppo_with_running_scales_runs_and_goes_on(tmp_path):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -119,18 +120,23 @@ def test_a_fixed_temperature_is_the_configured_one(tmp_path):
     assert float(found.loss.log_alpha.exp()) == pytest.approx(0.125)
 
 
-def test_ranks_beside_the_first_do_not_draw_their_first_noise_again(tmp_path, monkeypatch):
+def test_ranks_that_go_on_draw_noise_of_their_own_and_none_a_second_time(tmp_path, monkeypatch):
     state, learner, _ = opened(tmp_path / "run")
-    drawn = []
+    from_torch, from_numpy = [], []
     for frames in (30, 60):
         learner.updates = state.progress.frames = frames
         state.checkpoints.save(frames, {})
-        with monkeypatch.context() as patch:
-            patch.setenv("WORLD_SIZE", "2")
-            patch.setenv("RANK", "1")
-            opened(tmp_path / "run", again=True, ranks=Ranks())
-        drawn.append(torch.rand(4))
-    assert not torch.equal(*drawn)
+        for rank in ("1", "2"):
+            # All processes begin alike.
+            torch.manual_seed(0)
+            np.random.seed(0)  # noqa: NPY002 (libraries draw from it)
+            with monkeypatch.context() as patch:
+                patch.setenv("WORLD_SIZE", "3")
+                patch.setenv("RANK", rank)
+                opened(tmp_path / "run", again=True, ranks=Ranks())
+            from_torch.append(torch.rand(()).item())
+            from_numpy.append(np.random.rand())  # noqa: NPY002
+    assert len(set(from_torch)) == len(set(from_numpy)) == 4
 
 
 def test_several_ranks_say_that_their_buffers_are_not_stored(tmp_path, monkeypatch, caplog):

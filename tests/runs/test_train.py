@@ -25,9 +25,11 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.algorithms import HTermConfig, ModSACConfig, PPOConfig, SACConfig
 from torchrl_elegant.config.text import UsageError
+from torchrl_elegant.runs import load_policy
 from torchrl_elegant.runs.metrics import read_metrics
 from torchrl_elegant.runs.policy import Policy
 from torchrl_elegant.runs.train import TrainResult, resume, run_with, stored_run
+from torchrl_elegant.trainers import Evaluation, PolicyEvaluator
 from torchrl_elegant.trainers.clock import PACE_COLUMNS
 from torchrl_elegant.trainers.learner import DivergedError, Learner
 
@@ -105,6 +107,31 @@ def test_an_id_gives_a_policy_its_history_and_a_folder_with_everything(go):
         action = result.policy(TensorDict({"observation": observation}, []))["action"]
     stored = Policy.load(result.folder / "policy.pt")(observation.numpy())
     assert stored == pytest.approx(2.0 * action.numpy(), abs=1e-6)  # in the simulator's torques
+
+
+def test_the_best_policy_is_kept_and_over_a_resume_too(go, monkeypatch):
+    returns = iter([1.0, 5.0, 3.0, 4.0, 2.0, 9.0, 0.0])
+
+    def weights_in(path: Path) -> torch.Tensor:
+        return torch.cat([param.flatten() for param in load_policy(path).parameters()])
+
+    monkeypatch.setattr(
+        PolicyEvaluator,
+        "evaluate",
+        lambda self, should_stop=None: Evaluation(returns=(next(returns),), lengths=(1,)),
+    )
+
+    def best(folder: Path) -> tuple[int, float]:
+        page = Policy.load(folder / "policy_best.pt").metadata
+        return page["frames"], page["return_mean"]
+
+    folder = go(total_frames=80, eval_interval=20, name="run").folder
+    assert best(folder) == (40, 5.0)
+    assert not torch.equal(weights_in(folder / "policy_best.pt"), weights_in(folder / "policy.pt"))
+    resume(folder, total_frames=100)
+    assert best(folder) == (40, 5.0)
+    resume(folder, total_frames=140)
+    assert best(folder) == (120, 9.0)
 
 
 def test_a_callable_is_trained_on_and_named_in_the_config(go):

@@ -88,6 +88,7 @@ def run_here(folder: Path, hterm: HTermConfig | None = None, **run) -> None:
     def keep_source(source, buffer, learner, monitor, **kwargs):
         loop(source, buffer, learner, monitor, **kwargs)
         kept.update(frames=source.frames, rows=len(buffer), watches=isinstance(monitor, Monitor))
+        kept["actions"] = buffer[:]["action"].flatten()
 
     train_module.build_learner, families.train_off_policy = keep_learner, keep_source
     config = ModSACConfig(num_cells=(8,), batch_size=16, warmup=40, hterm=hterm, **NORMALISED)

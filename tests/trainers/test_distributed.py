@@ -98,6 +98,8 @@ def test_two_ranks_train_one_policy_and_the_first_alone_writes(tmp_path):
     assert first["frames"] == second["frames"] == 200
     assert first["rows"] == second["rows"] == 100
     assert first["learner"]["updates"] == 160
+    # Noise of their own, from the first frame on, where actions are drawn by chance alone.
+    assert not torch.isin(first["actions"], second["actions"]).any()
     assert (first["watches"], second["watches"]) == (True, False)
     assert second["history"] == 0
     rows = read_metrics(tmp_path / "run" / "metrics.csv")

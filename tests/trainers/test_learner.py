@@ -189,7 +189,7 @@ def test_continues_bit_for_bit(config, batches):
 
 
 def test_gradient_norm_is_held(batches):
-    norms = {None: [], 0.25: []}
+    norms = {None: [], 0.25: [], 100.0: []}
     for limit, found in norms.items():
         learner = make_learner(max_grad_norm=limit)
         step, optimizer = learner.optimizer.step, learner.optimizer
@@ -205,6 +205,8 @@ def test_gradient_norm_is_held(batches):
             learner.update(batch.clone())
     assert min(norms[None]) > 1.0
     assert norms[0.25] == pytest.approx([0.25] * 3, rel=1e-4)
+    # What lies below the limit is left as it is.
+    assert norms[100.0] == pytest.approx(norms[None], rel=1e-6)
 
 
 @pytest.mark.parametrize("config", [DQNConfig, PPOConfig, A2CConfig, SACConfig])

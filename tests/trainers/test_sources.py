@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -12,8 +13,8 @@ import torch
 from faults.runs import check_folder, saved_frames
 from torch import nn
 
-from torchrl_elegant.algorithms import DDPGConfig, ModSACConfig, SACConfig
-from torchrl_elegant.collectors import SyncCollector
+from torchrl_elegant.algorithms import DDPGConfig, DQNConfig, ModSACConfig, SACConfig
+from torchrl_elegant.collectors import Pacer, SyncCollector
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.runs import collection
@@ -79,6 +80,13 @@ def test_updates_owed_follow_the_frames(rate, free, expected):
     assert source.debt() < 1
 
 
+@pytest.mark.parametrize(("batch", "expected"), [(100, [29]), (20, [5, 6, 6, 6, 6])])
+def test_updates_owed_lose_no_rounding(batch, expected):
+    assert 0.29 * 100 < 29
+    source, _, learner = sync_source(rate=0.29, free=0, batch=batch, total=100)
+    assert due(source, learner) == expected
+
+
 def test_ranks_collect_their_share():
     source, buffer, learner = sync_source(ranks=2, total=32)
     assert due(source, learner) == [4, 8, 8, 8]
@@ -94,33 +102,109 @@ def test_the_last_batch_is_cut_to_the_total(total, ranks, frames, rows):
     assert (source.frames, len(buffer)) == (total, rows)
 
 
-def test_a_push_is_never_late():
-    class Collector:
-        frames, total_frames = 100, 100
-        owed = 100
+class Workers:
+    """An asynchronous collector of which the next frames are there whenever they are waited for."""
 
-        def __init__(self):
-            self.pushed = []
+    def __init__(self, *arriving: int, rate: float = 1.0, batches=()) -> None:
+        self.frames, self.total_frames = 0, arriving[-1]
+        self.pushed: list[int] = []
+        self._arriving, self._batches = list(arriving), list(batches)
+        self._pacer = Pacer(workers=1, updates_per_frame=rate)
 
-        def start(self): ...
+    def start(self): ...
 
-        def check(self): ...
+    def check(self): ...
 
-        def updates_due(self):
-            return self.owed
+    def wait_for(self, frames, timeout=None):
+        self.frames = self._arriving.pop(0)
 
-        def note_updates(self, count):
-            self.owed -= count
+    def arrivals(self):
+        return self._batches.pop(0)
 
-        def update_policy_weights_(self, policy):
-            self.pushed.append(self.owed)
+    def updates_due(self):
+        return self._pacer.updates_due(self.frames)
 
-    learner = Learner(CONFIG.build(make_env(POINT, 1)))
-    collector = Collector()
-    source = AsyncSource(collector, learner, push_interval=30)
-    for updates in source:
+    def note_updates(self, count):
+        self._pacer.note_updates(count)
+
+    def update_policy_weights_(self, policy):
+        self.pushed.append(self.updates_due())
+
+
+def asked_of(source: AsyncSource, most: int = 50):
+    """What the source asks for when all of it is done at once.
+
+    A source that does not come to its end would ask for ever."""
+    for count, updates in enumerate(islice(source, most + 1)):
+        assert count < most, "the source has no end"
+        yield updates
         source.push(updates)
+
+
+def test_a_push_is_never_late():
+    learner = Learner(CONFIG.build(make_env(POINT, 1)))
+    collector = Workers(100)
+    assert sum(asked_of(AsyncSource(collector, learner, push_interval=30))) == 100
     assert collector.pushed == [70, 40, 10]
+
+
+def test_updates_owed_beside_workers_lose_no_rounding():
+    learner = Learner(CONFIG.build(make_env(POINT, 1)))
+    source = AsyncSource(Workers(60, 100, rate=0.29), learner, push_interval=100)
+    assert [updates for updates in asked_of(source) if updates] == [17, 12]
+
+
+def exploring_part(learner: Learner) -> float:
+    return learner.policy.epsilon.item()
+
+
+def spread_of_noise(learner: Learner) -> float:
+    return learner.policy.noise.scale.item()
+
+
+def learning_rate(learner: Learner) -> float:
+    return learner.optimizer.param_groups[0]["lr"]
+
+
+@pytest.mark.parametrize(
+    ("config", "env", "read"),
+    [
+        (
+            DQNConfig(num_cells=(8,), epsilon_start=1.0, epsilon_end=0.5, epsilon_part=1.0),
+            "CartPole-v1",
+            exploring_part,
+        ),
+        (DDPGConfig(num_cells=(8,), noise_std=1.0, noise_std_end=0.5), POINT, spread_of_noise),
+        (SACConfig(num_cells=(8,), actor_lr=1.0, lr_part=0.5), POINT, learning_rate),
+    ],
+    ids=["epsilon", "noise", "rate"],
+)
+def test_what_moves_over_a_run_moves_with_the_frames_of_workers(config, env, read):
+    learner = Learner(config.assemble(make_env(env, 1)))
+    collector, seen = Workers(20, 50, 100), {}
+    for updates in asked_of(AsyncSource(collector, learner, push_interval=1_000)):
+        if updates:
+            seen[collector.frames] = read(learner)
+    assert seen == pytest.approx({20: 0.9, 50: 0.75, 100: 0.5})
+
+
+def test_running_returns_of_workers_do_not_mix():
+    """Two environments are worth the same returns, be they in one batch or of two workers."""
+    config = SACConfig(num_cells=(8,), gamma=0.9, normalize_value=True)
+    rollout = make_env(POINT, 2, seed=0).rollout(12)
+    together, apart = (Learner(config.assemble(make_env(POINT, 1))) for _ in range(2))
+    together.observe(rollout)
+    batches = [
+        [(worker, rollout[worker : worker + 1, t : t + 3]) for worker in (0, 1)]
+        for t in range(0, 12, 3)
+    ]
+    collector = Workers(6, 12, 18, 24, batches=batches)
+    for _ in asked_of(AsyncSource(collector, apart, push_interval=1_000)):
+        pass
+    expected, found = (each.state_dict()["prepare"]["returns"] for each in (together, apart))
+    assert found["count"] == expected["count"] == 24
+    torch.testing.assert_close(found["mean"], expected["mean"])
+    torch.testing.assert_close(found["squares"], expected["squares"])
 
 
 @pytest.mark.parametrize("collector", ["sync", "async"])

@@ -219,7 +219,7 @@ def test_state_dict_round_trip(make):
 @pytest.mark.parametrize("period", [1, 2, 3])
 def test_all_targets_move_together_every_so_often(period):
     loss = lean_td3()
-    follow = LeanSoftUpdate(loss, tau=0.5, period=period)
+    follow = LeanSoftUpdate(loss, tau=0.1, period=period)
     names = [name for name in loss._modules if name.startswith("target_")]
     assert len(names) == 2
     for param in loss.parameters():
@@ -230,6 +230,11 @@ def test_all_targets_move_together_every_so_often(period):
         follow.step()
         moved = {name: not (loss._modules[name].data == before[name]).all() for name in names}
         assert len(set(moved.values())) == 1
+        part = 0.1 if moved[names[0]] else 0.0
+        for name in names:
+            online = loss._modules[name.removeprefix("target_")].data
+            expected = part * online + (1.0 - part) * before[name]
+            torch.testing.assert_close(loss._modules[name].data.to_dict(), expected.to_dict())
         moves.append(moved[names[0]])
     assert moves == [(step + 1) % period == 0 for step in range(6)]
 
@@ -244,7 +249,7 @@ def pickled_together(loss, follow):
 
 @pytest.mark.parametrize("change", [there_and_back, pickled_together])
 @pytest.mark.parametrize(
-    "updater", [partial(LeanSoftUpdate, tau=0.5), partial(LeanHardUpdate, period=1)]
+    "updater", [partial(LeanSoftUpdate, tau=0.1), partial(LeanHardUpdate, period=1)]
 )
 def test_an_updater_that_has_moved_targets_moves_those_of_a_changed_loss(updater, change):
     loss = lean_td3()
@@ -261,7 +266,7 @@ def test_an_updater_that_has_moved_targets_moves_those_of_a_changed_loss(updater
 
 def test_the_count_is_part_of_the_state():
     first, second = lean_td3(), lean_td3()
-    follow, later = (LeanSoftUpdate(loss, tau=0.5, period=3) for loss in (first, second))
+    follow, later = (LeanSoftUpdate(loss, tau=0.1, period=3) for loss in (first, second))
     follow.step()
     follow.step()
     later.load_state_dict(follow.state_dict())

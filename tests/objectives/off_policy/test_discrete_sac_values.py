@@ -202,11 +202,15 @@ def test_networks_stay_bound(make, change):
 @MADE
 def test_the_target_updater_moves_what_is_used(make):
     loss, batch = make(), make_batch()
-    updater = LeanSoftUpdate(loss, tau=0.5)
+    updater = LeanSoftUpdate(loss, tau=0.1)
     loss.qvalue_network_params.data.mul_(2.0)
     before = loss.qvalue_loss(batch)[1]["target"]
+    online, target = loss.qvalue_network_params.data, loss.target_qvalue_network_params.data
+    expected = 0.1 * online + 0.9 * target
     updater.step()
     assert not torch.allclose(loss.qvalue_loss(batch)[1]["target"], before)
+    target = loss.target_qvalue_network_params.data
+    torch.testing.assert_close(target.to_dict(), expected.to_dict())
 
 
 def test_refusals():

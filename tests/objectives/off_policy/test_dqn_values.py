@@ -168,16 +168,16 @@ def test_the_choice_of_the_next_action_trains_nothing():
 def test_target_updaters_move_what_is_used(make, double, updater):
     loss, batch = DQNLoss(make(), double_dqn=double), make_batch()
     moved = {
-        "soft": lambda: SoftUpdate(loss, tau=0.5),
+        "soft": lambda: SoftUpdate(loss, tau=0.1),
         "hard": lambda: HardUpdate(loss, value_network_update_interval=0),
-        "lean soft": lambda: LeanSoftUpdate(loss, tau=0.5),
+        "lean soft": lambda: LeanSoftUpdate(loss, tau=0.1),
         "lean hard": lambda: LeanHardUpdate(loss, period=1),
     }[updater]()
     for param in loss.value_network_params.values(True, True):
         param.data.add_(torch.randn_like(param))
     before = loss._target_value(batch)
     expected = {
-        key: value.clone() if "hard" in updater else (value + target) / 2
+        key: value.clone() if "hard" in updater else 0.1 * value + 0.9 * target
         for (key, value), target in zip(
             loss.value_network_params.items(True, True),
             loss.target_value_network_params.values(True, True),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from sac_cases import lean_critic, lean_loss, make_batch, seeded, torchrl_actor
@@ -45,8 +47,8 @@ def test_critic_error_knows_no_scale():
     assert all(error > 0 for error in errors[0])
 
 
-def test_running_variance_and_error():
-    decay = 0.5
+@pytest.mark.parametrize("decay", [0.1, 0.7])
+def test_running_variance_and_error(decay):
     loss, expected = modsac(decay=decay), None
     for update in range(1, 6):
         batch = make_batch()
@@ -97,10 +99,17 @@ def test_std_pull_by_hand():
     torch.testing.assert_close(grad, torch.tensor([1.5 * 0.5 / 2, 4.0 * 1.0 / 2]))
 
 
-def test_observe_is_a_running_mean():
-    loss = modsac(std_pull=0.1, decay=0.5)
-    for log_std, expected in ((0.0, 1.0), (1.0986123, 2.0), (1.9459101, 4.5)):
-        constant_std(loss, [log_std, log_std])  # sigma of 1, 3, 7
+@pytest.mark.parametrize(
+    ("decay", "means"),
+    [
+        (0.1, (1.0, 0.1 * 1.0 + 0.9 * 3.0, 0.1 * 2.8 + 0.9 * 7.0)),
+        (0.6, (1.0, (1.0 + 3.0) / 2, 0.6 * 2.0 + 0.4 * 7.0)),  # the first ones' plain average
+    ],
+)
+def test_observe_is_a_running_mean(decay, means):
+    loss = modsac(std_pull=0.1, decay=decay)
+    for std, expected in zip((1.0, 3.0, 7.0), means, strict=True):
+        constant_std(loss, [math.log(std)] * 2)
         loss.observe(make_batch(2, 5))
         torch.testing.assert_close(loss.mean_std, torch.full((2,), expected))
     assert not loss.mean_std.requires_grad

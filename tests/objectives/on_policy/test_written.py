@@ -90,6 +90,24 @@ def test_with_entries_that_are_joined_and_actions_of_two_dimensions():
     assert_same(loss, rows_of(actor, {"observation": (4,)}))
 
 
+@pytest.mark.parametrize("actor", ACTORS)
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (A2CLoss, {}),
+        (ClipPPOLoss, {"normalize_advantage": False}),
+        (ClipPPOLoss, {"normalize_advantage": True}),
+    ],
+)
+def test_rows_are_left_as_they_were(kind, options, actor):
+    """Another epoch learns from them."""
+    loss, rows = loss_of(actor, loss=kind, **options)
+    kept = rows.clone()
+    assert loss.backward_terms(rows) is not None
+    assert set(rows.keys()) == set(kept.keys())
+    assert (rows == kept).all()
+
+
 def test_they_are_added_to_those_that_are_there():
     loss, rows = loss_of("gaussian")
     loss.backward_terms(rows)
