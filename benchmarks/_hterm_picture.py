@@ -22,9 +22,9 @@ def draw(groups: Mapping[str, Sequence[Result]], path: Path, *, title: str) -> N
         ncols=2, figsize=(12, 5), width_ratios=(1.7, 1), layout="constrained"
     )
     for place, (name, group) in enumerate(groups.items()):
-        colour = f"C{place}"
-        draw_curves(left, name, group, colour)
-        draw_strip(right, place, group, colour)
+        color = f"C{place}"
+        draw_curves(left, name, group, color)
+        draw_strip(right, place, group, color)
     left.set_xlabel("frames")
     left.set_ylabel("return of the deterministic policy")
     left.set_title("mean over seeds, and their quartiles", fontsize=10)
@@ -42,18 +42,18 @@ def draw(groups: Mapping[str, Sequence[Result]], path: Path, *, title: str) -> N
     pyplot.close(figure)
 
 
-def draw_curves(axis, name: str, group: Sequence[Result], colour: str) -> None:
+def draw_curves(axis, name: str, group: Sequence[Result], color: str) -> None:
     frames, returns = aligned([result["curve"] for result in group])
     low, high = np.quantile(returns, [0.25, 0.75], axis=0)
-    axis.plot(frames, returns.mean(0), color=colour, label=name)
-    axis.fill_between(frames, low, high, color=colour, alpha=0.2, linewidth=0)
+    axis.plot(frames, returns.mean(0), color=color, label=name)
+    axis.fill_between(frames, low, high, color=color, alpha=0.2, linewidth=0)
 
 
-def draw_strip(axis, place: int, group: Sequence[Result], colour: str) -> None:
+def draw_strip(axis, place: int, group: Sequence[Result], color: str) -> None:
     returns = [result["evaluation"]["return_mean"] for result in group]
     # Side by side in the order of seeds, and so the same in every picture.
     beside = np.linspace(-0.25, 0.05, len(returns)) if len(returns) > 1 else [-0.1]
-    axis.scatter(place + np.asarray(beside), returns, color=colour, alpha=0.6, s=22, linewidth=0)
+    axis.scatter(place + np.asarray(beside), returns, color=color, alpha=0.6, s=22, linewidth=0)
     found = Bootstrap().of(returns, interquartile_mean)
-    axis.plot([place + 0.25] * 2, [found.low, found.high], color=colour, linewidth=2)
+    axis.plot([place + 0.25] * 2, [found.low, found.high], color=color, linewidth=2)
     axis.plot([place + 0.15, place + 0.35], [found.value] * 2, color="black", linewidth=2)

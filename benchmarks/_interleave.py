@@ -193,7 +193,7 @@ def measure(
             for worker in running
         ]
         for number in range(rounds):
-            # Rotated, so that nobody always runs after the same neighbour.
+            # Rotated, so that nobody always runs after the same neighbor.
             for step in range(len(running)):
                 index = (number + step) % len(running)
                 results[index].rates.append(running[index].rate())

@@ -103,13 +103,13 @@ def draw(results: Sequence[Result], path: Path, *, title: str) -> None:
     budgets = [grid[-1] for grid, _ in curves.values()]
     if max(budgets) > _FAR * min(budgets):
         axis.set_xscale("log")
-    colours = colours_of(list(curves))
+    colors = colors_of(list(curves))
     for name, (grid, returns) in curves.items():
         mean, spread = returns.mean(0), returns.std(0)
-        colour = colours[name]
-        style = {"color": colour, "linestyle": "--" if ":" in name else "-"}
+        color = colors[name]
+        style = {"color": color, "linestyle": "--" if ":" in name else "-"}
         axis.plot(grid, mean, label=f"{shown(name)}; {len(returns)} seeds", **style)
-        axis.fill_between(grid, mean - spread, mean + spread, color=colour, alpha=0.15)
+        axis.fill_between(grid, mean - spread, mean + spread, color=color, alpha=0.15)
         for row in returns if len(curves) <= _FAR else ():
             axis.plot(grid, row, linewidth=0.5, alpha=0.5, **style)
     axis.set_xlabel("frames")
@@ -122,8 +122,8 @@ def draw(results: Sequence[Result], path: Path, *, title: str) -> None:
     pyplot.close(figure)
 
 
-def colours_of(names: Sequence[str]) -> dict[str, str]:
-    """Of several algorithms each has one colour, whoever runs it; another's curve is dashed."""
+def colors_of(names: Sequence[str]) -> dict[str, str]:
+    """Of several algorithms each has one color, whoever runs it; another's curve is dashed."""
     algorithms = [name.rpartition(":")[2].removesuffix("_plain") for name in names]
     kinds = list(dict.fromkeys(algorithms))
     if len(kinds) == 1:

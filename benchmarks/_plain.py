@@ -19,14 +19,19 @@ from torchrl.envs import EnvBase
 from torchrl_elegant.algorithms import Parts, PPOConfig, SACConfig, register
 from torchrl_elegant.collectors.sync import FAST_ROLLOUTS
 from torchrl_elegant.modules import StateValue, StochasticActor, build_actor, build_critic
+from torchrl_elegant.objectives.common.update_loss import UpdateDefaults
 
 FAST_ROLLOUTS.clear()
 
 
-class PlainPPOLoss(objectives.ClipPPOLoss):
+class PlainPPOLoss(UpdateDefaults, objectives.ClipPPOLoss):
     """TorchRL's loss, with what a `RolloutLearner` asks for."""
 
     report_keys = ("explained_variance",)
+
+    @property
+    def metric_names(self) -> list[str]:
+        return [str(key) for key in self.out_keys]
 
     @property
     def row_keys(self) -> list[str]:
@@ -39,7 +44,7 @@ class PlainPPOLoss(objectives.ClipPPOLoss):
             target_params=self.target_critic_network_params,
         )
 
-    def update_terms(self, rows: TensorDictBase) -> dict[str, torch.Tensor]:
+    def update_terms(self, rows: TensorDictBase, *, actor: bool = True) -> dict[str, torch.Tensor]:
         return {name: value for name, value in self(rows).items() if name.startswith("loss_")}
 
     def report(self, rows: TensorDictBase) -> dict[str, torch.Tensor]:

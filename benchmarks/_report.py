@@ -169,7 +169,7 @@ def draw(results: Sequence[Result], path: Path) -> None:
         layout="constrained",
     )
     names = list(dict.fromkeys(result.contender for result in results))
-    colours = dict(zip(names, pyplot.get_cmap("tab20").colors, strict=False))
+    colors = dict(zip(names, pyplot.get_cmap("tab20").colors, strict=False))
     for axis, (title, group) in zip(axes.flat, groups, strict=False):
         ordered = sorted(group, key=lambda result: result.median)
         medians = [result.median for result in ordered]
@@ -179,7 +179,7 @@ def draw(results: Sequence[Result], path: Path) -> None:
         ]
         labels = [result.contender for result in ordered]
         bars = axis.barh(
-            labels, medians, xerr=spread, color=[colours[label] for label in labels], capsize=3
+            labels, medians, xerr=spread, color=[colors[label] for label in labels], capsize=3
         )
         axis.bar_label(bars, labels=[number(rate) for rate in medians], padding=8)
         axis.locator_params(axis="x", nbins=5)

@@ -34,8 +34,8 @@ def build(job: dict[str, Any]) -> Any:
     options = dict(job["options"])
     if observation or reward:
         envs = VecNormalize(envs, observation, reward, gamma=options["gamma"])
-    if job["lr_part"] != 1:
-        first, end = options["learning_rate"], job["lr_part"]
+    if job["lr_end_fraction"] != 1:
+        first, end = options["learning_rate"], job["lr_end_fraction"]
         options["learning_rate"] = lambda left: first * (end + (1 - end) * left)
     if job["noise_std"] is not None:
         size = envs.action_space.shape[0]
@@ -50,7 +50,7 @@ def build(job: dict[str, Any]) -> Any:
 
 
 def set_own_rates(model: Any, parts: dict[str, float]) -> None:
-    """Have optimisers learn at ``parts`` of the rate that all of them are set to before each round
+    """Have optimizers learn at ``parts`` of the rate that all of them are set to before each round
     of updates."""
     common = model._update_learning_rate
     own = {id(operator.attrgetter(name)(model)): part for name, part in parts.items()}

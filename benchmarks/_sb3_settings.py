@@ -37,7 +37,7 @@ def settings_of(config: AlgorithmConfig, run: RunConfig) -> dict[str, Any]:
         # Exploration is an object there.
         "noise_std": config.noise_std if isinstance(config, DDPGConfig) else None,
         # A rate that changes is a function there, and one for all networks.
-        "lr_part": _lr_part(config),
+        "lr_end_fraction": _lr_end_fraction(config),
         "own_rates": _own_rates(config),
     }
 
@@ -48,7 +48,7 @@ def _policy(config: AlgorithmConfig) -> dict[str, Any]:
 
 
 def _own_rates(config: AlgorithmConfig) -> dict[str, float]:
-    """Parts of the common rate, the critic's, that other optimisers have, by their names there."""
+    """Parts of the common rate, the critic's, that other optimizers have, by their names there."""
     if not isinstance(config, (SACConfig, DDPGConfig)):
         return {}
     rates = {"actor.optimizer": config.actor_lr}
@@ -57,12 +57,12 @@ def _own_rates(config: AlgorithmConfig) -> dict[str, float]:
     return {name: rate / config.critic_lr for name, rate in rates.items()}
 
 
-def _lr_part(config: AlgorithmConfig) -> float:
+def _lr_end_fraction(config: AlgorithmConfig) -> float:
     """The part of the learning rate that is left at the end."""
     if isinstance(config, OnPolicyConfig):
         return 1.0 if config.lr_end is None else config.lr_end / config.lr
     assert isinstance(config, OffPolicyConfig)
-    return 1.0 if config.lr_part is None else config.lr_part
+    return 1.0 if config.lr_end_fraction is None else config.lr_end_fraction
 
 
 def _off_policy(config: OffPolicyConfig) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _off_policy(config: OffPolicyConfig) -> dict[str, Any]:
     if isinstance(config, DQNConfig):
         return options | {
             "learning_rate": config.lr,
-            "exploration_fraction": config.epsilon_part,
+            "exploration_fraction": config.exploration_fraction,
             "exploration_initial_eps": config.epsilon_start,
             "exploration_final_eps": config.epsilon_end,
             "target_update_interval": config.target_period or options["train_freq"],

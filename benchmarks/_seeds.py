@@ -1,6 +1,6 @@
 """Runs the seeds of a study side by side, each stored as it ends, so that the study can go on.
 
-A seed is a run of ``scripts/train_sac.py`` of its own and an evaluation of what it has learnt, or
+A seed is a run of ``scripts/train_sac.py`` of its own and an evaluation of what it has learned, or
 one of Stable-Baselines3's.
 """
 

@@ -41,7 +41,7 @@ from _study_words import StudyOptions, report_failures, split, study_main
 
 BASE = "base"
 TREATED = {"h": ("hterm=true",)}
-# Quick enough for many seeds, and with PPO not learnt in so many frames by all of them.
+# Quick enough for many seeds, and with PPO not learned in so many frames by all of them.
 DOUBLE_PENDULUM = (
     *("total_frames=100000", "num_envs=8", "lr_end=0"),
     *("normalize_observation=true", "normalize_value=true"),

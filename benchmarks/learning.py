@@ -28,6 +28,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "lunarlander_continuous": ("env=LunarLanderContinuous-v3", "tuned=true"),
     "hopper": ("env=Hopper-v5", "tuned=true"),
     "halfcheetah": ("env=HalfCheetah-v5", "tuned=true"),
+    "chasing": ("env=elegant/chasing", "tuned=true"),
     # For algorithms with a replay buffer: a fifth of the frames, and nets as small as the machine.
     "hopper_200k": (
         "env=Hopper-v5",
@@ -39,12 +40,12 @@ TASKS: Mapping[str, tuple[str, ...]] = {
         "actor_lr=1e-3",
         "critic_lr=1e-3",
         "alpha_lr=1e-3",
-        "lr_part=0.0",
+        "lr_end_fraction=0.0",
     ),
     # Seen, not told: pictures of 20 by 20 bytes.
     "catch": (
         "env=_seen:Catch",
-        "frame_stack=2",
+        "pixels.frame_stack=2",
         "num_envs=8",
         "frames_per_batch=1024",
         "total_frames=150000",

@@ -32,16 +32,16 @@ from torchrl.data import ReplayBuffer
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.algorithms import SACConfig
+from torchrl_elegant.cli.commands import keep_freed_blocks
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.runs import Checkpoints
 from torchrl_elegant.runs.folder import RunFolder
 from torchrl_elegant.runs.monitor import Monitor, Progress, StopSignals
-from torchrl_elegant.runs.off_policy_loop import train_off_policy
 from torchrl_elegant.runs.reporter import COLUMNS, Reporter
-from torchrl_elegant.runs.train import keep_freed_blocks
-from torchrl_elegant.trainers import Learner, PolicyEvaluator, RunConfig
+from torchrl_elegant.trainers import Learner, Ledger, PolicyEvaluator, RunConfig
+from torchrl_elegant.trainers.off_policy import train_off_policy
 from torchrl_elegant.trainers.ranks import Ranks
 from torchrl_elegant.trainers.sources import Source, SyncSource
 
@@ -126,7 +126,7 @@ class TurnTaker(Monitor):
 
     def after(self, source: Source) -> bool:
         go_on = super().after(source)
-        if source.frames >= self.due:
+        if self.frames >= self.due:
             now = time.perf_counter()
             # The first turn, in which memory and caches are filled, is run and thrown away.
             if self.since is not None:
@@ -134,7 +134,7 @@ class TurnTaker(Monitor):
                 self.turns.bare.append(self.bare())
             else:
                 self.bare()
-            self.due = source.frames + self.bare.frames
+            self.due = self.frames + self.bare.frames
             self.since = time.perf_counter()
         return go_on and len(self.turns.loop) < self.turns.repeats
 
@@ -163,7 +163,9 @@ def measure(each: int, *, repeats: int, frames: int, folder: Path) -> Turns:
         progress=False,
     )
     env = make_env(ENV, 1, seed=0)
-    learner, buffer = Learner(config.build(env)), make_buffer(size=config.buffer_size)
+    ledger = Ledger(total_frames=total, updates_per_frame=1.0, free_frames=WARMUP)
+    learner = Learner(config.build(env), ledger=ledger)
+    buffer = make_buffer(size=config.buffer_size)
     collector = SyncCollector(
         env,
         learner.policy,
@@ -172,15 +174,7 @@ def measure(each: int, *, repeats: int, frames: int, folder: Path) -> Turns:
         track_traj_ids=False,
         auto_register_policy_transforms=False,
     )
-    source = SyncSource(
-        collector,
-        buffer,
-        learner,
-        keys=list(learner.loss.in_keys),
-        total_frames=total,
-        updates_per_frame=1.0,
-        free_frames=WARMUP,
-    )
+    source = SyncSource(collector, buffer, learner, keys=list(learner.loss.in_keys))
     turns, monitor = Turns(repeats), watch(run, learner, folder)
     monitor.take_turns(turns, BareWork(config, buffer, frames=frames, each=each))
     train_off_policy(source, buffer, learner, monitor, batch_size=config.batch_size)

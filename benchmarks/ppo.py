@@ -58,7 +58,7 @@ STUDY = Study(
         "Collection and learning, no evaluation: 64x64 tanh for actor and critic, 2048 frames a "
         "batch (256 steps of 8 environments), 10 epochs of minibatches of 64, Adam 3e-4, gamma "
         "0.99, lambda 0.95, clip 0.2, critic 0.5, no entropy, gradient norm 0.5, advantages "
-        "normalised in each minibatch. Every contender has both processors, and one thread where "
+        "normalized in each minibatch. Every contender has both processors, and one thread where "
         "its name says nothing."
     ),
     cases=CASES,

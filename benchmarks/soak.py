@@ -94,7 +94,7 @@ def learn(collector: AsyncCollector, buffer: CountingBuffer, *, until: float) ->
     """
     told = 0
     actor = collector.policy
-    optimiser = torch.optim.Adam(actor.parameters(), lr=1e-4)
+    optimizer = torch.optim.Adam(actor.parameters(), lr=1e-4)
     collector.wait_for(ROWS)
     while time.monotonic() < until:
         for _ in range(collector.updates_due()):
@@ -102,9 +102,9 @@ def learn(collector: AsyncCollector, buffer: CountingBuffer, *, until: float) ->
             after = numbers_of(rows["next", "observation"])
             assert torch.equal(numbers_of(rows["observation"]) + 1, after), "a row was torn"
             loss = actor.module(rows["observation"] / 1000).square().mean()
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             collector.note_updates()
             if collector.updates_done % PUBLISH_EVERY == 0:
                 collector.update_policy_weights_()

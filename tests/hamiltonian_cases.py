@@ -9,7 +9,31 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
+from torchrl_elegant.objectives import HamiltonianLoss, HamiltonianTerm
+
 F64 = torch.float64
+# Options that a loss and a term require; the config of algorithms has others.
+LOSS = {
+    "weight": 0.125,
+    "gamma": 0.99,
+    "form": None,
+    "baseline": "mean",
+    "clip_epsilon": 0.2,
+    "sigma": 0.1,
+}
+
+
+def hamiltonian_loss(actor, **options) -> HamiltonianLoss:
+    return HamiltonianLoss(actor, **{**LOSS, **options})
+
+
+def hamiltonian_term_of(base, **options) -> HamiltonianTerm:
+    return HamiltonianTerm.for_loss(base, **{**LOSS, "slices": 16, **options})
+
+
+def grads_of(loss) -> list[bool]:
+    """Whether each parameter of the actor of a ``WithHamiltonian`` has a gradient."""
+    return [param.grad is not None for param in loss.hamiltonian.parameters()]
 
 
 def tensor(values) -> Tensor:

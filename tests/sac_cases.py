@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import torch
+from sameness import as_written_by
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import (
     CompositeDistribution,
@@ -187,7 +188,8 @@ def assert_equal_losses(theirs, ours, batch, terms=TERMS) -> None:
     for name in terms:
         torch.testing.assert_close(actual[name], expected[name], atol=1e-5, rtol=1e-5, msg=name)
     key = theirs.tensor_keys.priority
-    torch.testing.assert_close(batch_b.get(key), batch_a.get(key), atol=1e-5, rtol=1e-5)
+    priority = as_written_by(theirs, batch_b.get(key))
+    torch.testing.assert_close(priority, batch_a.get(key), atol=1e-5, rtol=1e-5)
     keys = batch.keys(True, True)
     assert {name for name in batch_b.keys(True, True) if name not in keys} == {key}
     wanted, found = gradients(theirs, expected), gradients(ours, actual)

@@ -20,3 +20,14 @@ def assert_same(left, right) -> None:
             assert_same(one, other)
     else:
         assert left == right
+
+
+# TorchRL's losses whose priorities are squared errors; this package's are absolute.
+SQUARED = ("DQNLoss", "DDPGLoss", "TD3Loss", "REDQLoss")
+
+
+def as_written_by(loss, error: torch.Tensor) -> torch.Tensor:
+    """An absolute error as ``loss`` writes it, which may be TorchRL's."""
+    kind = type(loss)
+    squared = kind.__module__.startswith("torchrl.") and kind.__name__ in SQUARED
+    return error.square() if squared else error

@@ -27,7 +27,7 @@ FLOORS = {
     "reports": 6,
     "cli": 7,
 }
-FILE_LINES, BODY_LINES, FOLDER_FILES = 400, 40, 20
+FILE_LINES, BODY_LINES, FOLDER_FILES, NEIGHBOR_LINES = 400, 40, 20, 60
 SCRIPT_LINES = 100
 
 LIBRARY = sorted((ROOT / PACKAGE).rglob("*.py"))
@@ -100,6 +100,24 @@ def length_faults(source: str, bound: int) -> list[str]:
     return faults
 
 
+def neighbor_faults(sources: dict[tuple[str, ...], str]) -> list[str]:
+    """Small files that one neighbor alone imports, and no package exports."""
+    importers: dict[tuple[str, ...], set[tuple[str, ...]]] = {module: set() for module in sources}
+    for module, source in sources.items():
+        for _, parts in imported(ast.parse(source), module):
+            for end in (len(parts), len(parts) - 1):
+                if parts[:end] in importers:
+                    importers[parts[:end]].add(module)
+    faults = []
+    for module, source in sources.items():
+        exported = any(other[-1] == "__init__" for other in importers[module])
+        small = len(source.splitlines()) < NEIGHBOR_LINES and module[-1] != "__init__"
+        if small and not exported and len(importers[module]) == 1:
+            (only,) = importers[module]
+            faults.append(f"{'/'.join(module)} serves {'/'.join(only)} alone: it lives beside it")
+    return faults
+
+
 def script_faults(source: str) -> list[str]:
     """A script parses, calls and prints: what needs a class beyond its options is library."""
     faults = length_faults(source, SCRIPT_LINES)
@@ -135,6 +153,10 @@ def test_a_folder_holds_few_files(folder: Path) -> None:
     assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= FOLDER_FILES
 
 
+def test_every_small_file_is_exported_or_shared() -> None:
+    assert neighbor_faults({module_of(path): path.read_text() for path in LIBRARY}) == []
+
+
 @pytest.mark.parametrize("path", LIBRARY, ids=name_of)
 def test_the_library_neither_prints_nor_times_by_hand(path: Path) -> None:
     assert call_faults(path.read_text()) == []
@@ -154,7 +176,7 @@ def test_scripts_are_thin(path: Path) -> None:
     "line",
     [
         "from torchrl_elegant.trainers import train",
-        "import torchrl_elegant.runs.off_policy_loop",
+        "import torchrl_elegant.trainers.off_policy",
         "from torchrl_elegant import trainers",
         "from ..trainers import loop",
         "from .. import reports",
@@ -231,3 +253,19 @@ def test_long_files_and_functions_are_found() -> None:
 )
 def test_thick_scripts_are_found(source: str, faults: int) -> None:
     assert len(script_faults(source)) == faults
+
+
+def test_a_small_file_of_one_neighbor_is_found() -> None:
+    house = {
+        (PACKAGE, "data", "__init__"): "from torchrl_elegant.data.replay import make_buffer",
+        (PACKAGE, "data", "replay"): "from torchrl_elegant.data.rows import Rows",
+        (PACKAGE, "data", "rows"): "class Rows: ...",
+    }
+    assert len(neighbor_faults(house)) == 1
+    assert neighbor_faults({**house, (PACKAGE, "data", "rows"): "x = 1\n" * NEIGHBOR_LINES}) == []
+    shared = {(PACKAGE, "data", "slices"): "from torchrl_elegant.data.rows import Rows\n" * 60}
+    assert neighbor_faults({**house, **shared}) == []
+    assert (
+        neighbor_faults({(PACKAGE, "data", "replay"): "from torchrl_elegant.data import rows"})
+        == []
+    )

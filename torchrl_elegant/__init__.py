@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         TD3Config,
     )
     from torchrl_elegant.envs import make_env
-    from torchrl_elegant.runs import Policy, load_policy, resume, train, tuned
+    from torchrl_elegant.runs import Policy, Trial, load_policy, resume, train, tuned
     from torchrl_elegant.trainers import RunConfig
 
 __version__ = "0.1.0"
@@ -48,6 +48,7 @@ __all__ = [
     "RunConfig",
     "SACConfig",
     "TD3Config",
+    "Trial",
     "load_policy",
     "make_env",
     "resume",
@@ -72,6 +73,7 @@ _HOMES = {
     "TD3Config": "algorithms",
     "make_env": "envs",
     "Policy": "runs",
+    "Trial": "runs",
     "RunConfig": "trainers",
     "load_policy": "runs",
     "resume": "runs",

@@ -126,8 +126,26 @@ class HTermCase(Case):
         return 2 * rounds[self.algorithm][self.kind]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChasingCase(Case):
+    """Rows of `ChasingEnv`. ``kind`` is ``"steps"`` (random actions, drawn before) or ``"policy"``
+    (a stochastic 64x64 policy). ``way`` is how a contender steps them."""
+
+    envs: int
+    steps: int = 32
+    discrete: bool = False
+    way: str = ""
+
+    unit: ClassVar[str] = "steps/s"
+
+    @property
+    def least(self) -> int:  # type: ignore[override]
+        return self.envs * self.steps
+
+
 def decode(text: str) -> Case:
     """The case that ``Case.encode`` wrote."""
     fields = json.loads(text)
-    types = {kind.__name__: kind for kind in (OffPolicyCase, CollectionCase, PPOCase, HTermCase)}
+    kinds = (OffPolicyCase, CollectionCase, PPOCase, HTermCase, ChasingCase)
+    types = {kind.__name__: kind for kind in kinds}
     return types[fields.pop("type")](**fields)

@@ -10,6 +10,7 @@ import torch
 from torchrl_elegant.algorithms import ALGORITHMS, A2CConfig, OnPolicyConfig, PPOConfig
 from torchrl_elegant.algorithms.adam import LeanAdam
 from torchrl_elegant.algorithms.schedules import ramp_lr
+from torchrl_elegant.config.options import options_of
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import CategoricalActor, GaussianActor
 from torchrl_elegant.objectives import GAE, A2CLoss, VTrace
@@ -25,7 +26,7 @@ def build(env="Pendulum-v1", config=A2CConfig, **options):
 def test_it_is_known_and_documented():
     assert ALGORITHMS["a2c"] is A2CConfig
     assert issubclass(A2CConfig, OnPolicyConfig)
-    assert all(field.metadata["help"] for field in fields(A2CConfig))
+    assert all(item.help for item in options_of(A2CConfig).values())
     # What only a ratio of policies has is PPO's.
     own = {field.name for field in fields(PPOConfig)} - {field.name for field in fields(A2CConfig)}
     assert own == {"clip_epsilon", "clip_epsilon_end", "target_kl"}
@@ -89,7 +90,7 @@ def test_a_rollout_is_a_batch(batch, total, envs, frames):
 
 def test_a_single_advantage_cannot_be_normalised():
     A2CConfig().check_budget(total_frames=10, frames_per_batch=1)
-    with pytest.raises(ValueError, match="`frames_per_batch` must exceed 1 to normalise, got `1`"):
+    with pytest.raises(ValueError, match="`frames_per_batch` must exceed 1 to normalize, got `1`"):
         A2CConfig(normalize_advantage=True).check_budget(total_frames=10, frames_per_batch=1)
 
 

@@ -22,6 +22,9 @@ from torchrl_elegant.algorithms import (
     register,
 )
 from torchrl_elegant.algorithms.base import check, option
+from torchrl_elegant.cli.commands import parse_training
+from torchrl_elegant.config.options import options_of
+from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.objectives import ModSACLoss
 
@@ -42,7 +45,8 @@ def test_registry():
 
 @CONFIGS
 def test_fields_are_documented_and_frozen(config):
-    assert all(field.metadata["help"] for field in fields(config))
+    assert [*options_of(config)] == [item.name for item in fields(config)]
+    assert all(item.help and item.topic for item in options_of(config).values())
     with pytest.raises(FrozenInstanceError):
         config().gamma = 0.5
 
@@ -63,7 +67,7 @@ def test_options_arrive():
         tau=0.1,
         num_critics=5,
         target_members=2,
-        actor_value="mean",
+        actor_q="mean",
         alpha=0.25,
         target_entropy=-7.0,
         loss_function="l1",
@@ -74,7 +78,7 @@ def test_options_arrive():
     )
     loss = parts.loss
     assert loss.value_estimator.gamma.item() == pytest.approx(0.9)
-    assert (loss.num_qvalue_nets, loss.target_members, loss.actor_value) == (5, 2, "mean")
+    assert (loss.num_qvalue_nets, loss.target_members, loss.actor_q) == (5, 2, "mean")
     assert loss.log_alpha.exp().item() == pytest.approx(0.25)
     assert loss.target_entropy.item() == -7.0
     assert loss.loss_function == "l1"
@@ -101,12 +105,12 @@ def test_the_actor_learns_at_every_so_manieth_update():
 
 
 def test_a_schedule_of_its_own_has_no_period():
-    assert ModSACConfig(actor_period=1).actor_period == 1
-    message = "`actor_period` must stay 1 with the actor schedule of ModSACConfig, got `2`"
-    with pytest.raises(
-        ValueError, match=f"^{message}; set algorithm=sac to use it, or actor_period=1"
-    ):
-        ModSACConfig(actor_period=2)
+    for name in ("modsac", "redq"):
+        assert "actor_period" not in options_of(ALGORITHMS[name])
+        told = f"`actor_period`: an option of ddpg, sac, td3, not of {name}"
+        with pytest.raises(UsageError, match=told):
+            parse_training(["actor_period=2"], default=name)
+    assert "actor_q" not in options_of(ALGORITHMS["redq"])
 
 
 @CONFIGS
@@ -120,11 +124,11 @@ def test_fixed_temperature_takes_all_or_says_what_it_does_not(config):
 
 
 def test_modsac():
-    parts = build(ModSACConfig, trust_decay=0.9, trust_window=50, std_pull=0.0625)
+    parts = build(ModSACConfig, trust_decay=0.9, trust_window=50, std_regularization=0.0625)
     assert isinstance(parts.loss, ModSACLoss)
     assert isinstance(parts.schedule, CriticTrust)
     assert (parts.schedule.decay, parts.schedule.window) == (0.9, 50)
-    assert (parts.loss.std_pull, parts.loss.actor_value, parts.loss.num_qvalue_nets) == (
+    assert (parts.loss.std_regularization, parts.loss.actor_q, parts.loss.num_qvalue_nets) == (
         0.0625,
         "mean",
         8,
@@ -148,11 +152,10 @@ def test_modsac():
         ("alpha_lr", 0.0),
         ("alpha", 0.0),
         ("num_critics", 0),
-        ("actor_period", 0),
         ("target_members", 3),
         ("target_members", 0),
         ("activation", "swash"),
-        ("actor_value", "max"),
+        ("actor_q", "max"),
         ("temperature", "learnt"),
         ("temperature", None),
         ("loss_function", "l3"),
@@ -170,9 +173,19 @@ def test_refusals(config, name, value):
         config(**options)
 
 
+def test_an_actor_learns_at_least_at_times():
+    with pytest.raises(ValueError, match="`actor_period` must be an integer of 1 or more, got `0`"):
+        SACConfig(actor_period=0)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("trust_decay", 1.0), ("trust_window", 0), ("std_pull", -0.1), ("std_pull", math.inf)],
+    [
+        ("trust_decay", 1.0),
+        ("trust_window", 0),
+        ("std_regularization", -0.1),
+        ("std_regularization", math.inf),
+    ],
 )
 def test_modsac_refusals(name, value):
     with pytest.raises(ValueError, match=f"`{name}` must .*, got `{value}`"):
@@ -191,24 +204,51 @@ class Choosy(OffPolicyConfig):
 
 def test_every_literal_of_a_subclass_is_checked():
     assert Choosy(maybe="b", number=2, free="c").maybe == "b"
-    with pytest.raises(ValueError, match="`maybe` must be one of a, b, None, got `c`"):
+    with pytest.raises(ValueError, match="`maybe` must be one of a, b, or none, got `c`"):
         Choosy(maybe="c")
     with pytest.raises(ValueError, match="`number` must be one of 1, 2, got `3`"):
         Choosy(number=3)
 
 
+COUNT = "an integer of 1 or more"
+
+
 @pytest.mark.parametrize(
     ("config", "options", "message"),
     [
-        (SACConfig, {"batch_size": 16.0}, "`batch_size` must be an integer, got `16.0`"),
-        (SACConfig, {"batch_size": True}, "`batch_size` must be an integer, got `True`"),
-        (SACConfig, {"gamma": "0.9"}, "`gamma` must be a number, got `0.9`"),
+        (
+            SACConfig,
+            {"batch_size": 16.0},
+            f"`batch_size` must be {COUNT}, got `16.0`",
+        ),
+        (
+            SACConfig,
+            {"batch_size": True},
+            f"`batch_size` must be {COUNT}, got `True`",
+        ),
+        (SACConfig, {"gamma": "0.9"}, r"`gamma` must be a number in \[0, 1\], got `'0.9'`"),
         (SACConfig, {"normalize_value": "false"}, "`normalize_value` must be true or false"),
-        (SACConfig, {"num_cells": 64}, "`num_cells` must be several, each an integer, got `64`"),
-        (SACConfig, {"num_cells": (64, 0.5)}, "`num_cells` must be several, each an integer"),
-        (SACConfig, {"max_grad_norm": "1"}, "`max_grad_norm` must be a number or none, got `1`"),
-        (HTermConfig, {"period": 2.5}, "`period` must be an integer, got `2.5`"),
-        (Choosy, {"free": 3}, "`free` must be a text or none, got `3`"),
+        (
+            SACConfig,
+            {"num_cells": 64},
+            f"`num_cells` must be a list .* each {COUNT}, got `64`",
+        ),
+        (
+            SACConfig,
+            {"num_cells": (64, 0.5)},
+            f"`num_cells` must be a list .* each {COUNT}, got",
+        ),
+        (
+            SACConfig,
+            {"max_grad_norm": "1"},
+            "must be a finite number above 0, or none, got `'1'`",
+        ),
+        (
+            HTermConfig,
+            {"period": 2.5},
+            r"`period` must be an integer in \[1, .*\), got `2.5`",
+        ),
+        (Choosy, {"free": 3}, "`free` must be a text, or none, got `3`"),
     ],
 )
 def test_types_are_checked_wherever_values_come_from(config, options, message):
@@ -247,7 +287,7 @@ def test_rewards_of_several_steps_are_discounted_as_configured(kind):
     never = torch.zeros(4, 1, dtype=torch.bool)
     after = {"reward": torch.tensor([[1.0], [2.0], [4.0], [8.0]]), "done": never}
     steps = TensorDict({"t": torch.arange(4), "next": after}, [4])
-    config = kind(gamma=0.5, n_steps=2, return_fit=0.1, return_fit_steps=3)
+    config = kind(gamma=0.5, n_steps=2, long_return_weight=0.1, long_return_steps=3)
     rows = config.fold()(steps)
     assert rows["next", "reward"].flatten().tolist() == [1 + 0.5 * 2, 2 + 0.5 * 4]
     assert rows["ahead", "reward"].flatten().tolist() == [
@@ -258,7 +298,9 @@ def test_rewards_of_several_steps_are_discounted_as_configured(kind):
 
 @pytest.mark.parametrize("part", [0.0, 0.25])
 def test_learning_rates_fall_evenly_to_their_part(part):
-    config = SACConfig(num_cells=(8,), actor_lr=0.1, critic_lr=0.2, alpha_lr=0.4, lr_part=part)
+    config = SACConfig(
+        num_cells=(8,), actor_lr=0.1, critic_lr=0.2, alpha_lr=0.4, lr_end_fraction=part
+    )
     parts = config.assemble(make_env("Pendulum-v1"))
     for progress, left in ((0.0, 1.0), (0.5, 0.5 + 0.5 * part), (1.0, part)):
         for ramp in parts.ramps:
@@ -270,5 +312,78 @@ def test_learning_rates_fall_evenly_to_their_part(part):
 
 @pytest.mark.parametrize("part", [-0.1, 1.5])
 def test_rates_do_not_grow_by_a_part(part):
-    with pytest.raises(ValueError, match="`lr_part` must lie in"):
-        SACConfig(lr_part=part)
+    with pytest.raises(
+        ValueError, match=r"`lr_end_fraction` must be a number in \[0, 1\], or none"
+    ):
+        SACConfig(lr_end_fraction=part)
+
+
+def test_a_configuration_names_its_family():
+    families = {name: config.family for name, config in ALGORITHMS.items()}
+    on_policy = {name for name, family in families.items() if family == "on_policy"}
+    assert on_policy == {"a2c", "ppo"}
+    assert set(families.values()) == {"on_policy", "off_policy"}
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "builder"),
+    [
+        ("sac", "sac", "build_actor"),
+        ("ddpg", "td3", "build_deterministic_actor"),
+        ("discrete_sac", "discrete_sac", "build_categorical_actor"),
+        ("on_policy", "ppo", "build_stochastic_actor"),
+    ],
+)
+def test_an_actor_is_built_over_the_entries_that_it_reads(monkeypatch, module, name, builder):
+    """Nested entries are named by dots; without names, the builder is told nothing."""
+    seen = []
+
+    def build(env, **options):
+        seen.append(options)
+        raise StopIteration
+
+    monkeypatch.setattr(f"torchrl_elegant.algorithms.{module}.{builder}", build)
+    env = make_env("CartPole-v1" if name == "discrete_sac" else "Pendulum-v1")
+    for keys in (None, ("agent.position", "goal")):
+        config = ALGORITHMS[name](num_cells=(8,), actor_keys=keys, critic_keys=("all.of.it",))
+        with pytest.raises(StopIteration):
+            config.build(env)
+    assert "in_keys" not in seen[0]
+    assert seen[1]["in_keys"] == [("agent", "position"), "goal"]
+    assert seen[1]["num_cells"] == (8,)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "builder"),
+    [
+        ("off_policy", "sac", "build_critic"),
+        ("off_policy", "td3", "build_critic"),
+        ("dqn", "d3qn", "build_q_network"),
+        ("discrete_sac", "discrete_sac", "build_q_network"),
+        ("on_policy", "ppo", "build_value"),
+    ],
+)
+def test_critics_are_built_over_the_entries_that_they_read(monkeypatch, module, name, builder):
+    seen = []
+
+    def build(env, **options):
+        seen.append(options)
+        raise StopIteration
+
+    monkeypatch.setattr(f"torchrl_elegant.algorithms.{module}.{builder}", build)
+    env = make_env("Pendulum-v1" if name in ("sac", "td3", "ppo") else "CartPole-v1")
+    for keys in (None, ("state.full",)):
+        with pytest.raises(StopIteration):
+            ALGORITHMS[name](num_cells=(8,), critic_keys=keys).build(env)
+    assert "in_keys" not in seen[0]
+    assert seen[1]["in_keys"] == [("state", "full")]
+
+
+def test_keys_of_an_actor_are_refused_where_there_is_none():
+    told = "`actor_keys` must be none where there is no actor, got `.*`; set critic_keys"
+    with pytest.raises(ValueError, match=told):
+        ALGORITHMS["dqn"](actor_keys=("observation",))
+    with pytest.raises(ValueError, match="`critic_keys` must be a list of at least one value"):
+        SACConfig(critic_keys=())
+    words = ["actor_keys=agent.position,goal"]
+    assert parse_training(words, default="sac").config.actor_keys == ("agent.position", "goal")

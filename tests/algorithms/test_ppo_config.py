@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError
 
 import gymnasium
 import numpy as np
@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from torchrl_elegant.algorithms import ALGORITHMS, OnPolicyConfig, PPOConfig
 from torchrl_elegant.algorithms.adam import LeanAdam
+from torchrl_elegant.config.options import options_of
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import (
     CategoricalActor,
@@ -45,7 +46,7 @@ def test_it_is_known_documented_and_frozen():
     assert ALGORITHMS["ppo"] is PPOConfig
     assert PPOConfig.name == "ppo"
     assert issubclass(PPOConfig, OnPolicyConfig)
-    assert all(field.metadata["help"] for field in fields(PPOConfig))
+    assert all(item.help for item in options_of(PPOConfig).values())
     with pytest.raises(FrozenInstanceError):
         PPOConfig().gamma = 0.5
 

@@ -11,34 +11,30 @@ from sac_cases import make_batch
 from tensordict import TensorDict
 
 from torchrl_elegant.algorithms import DDPGConfig, ModSACConfig, PPOConfig, SACConfig
-from torchrl_elegant.algorithms.scaling import Preparation, check_stored
+from torchrl_elegant.algorithms.scaling import Scaling
 from torchrl_elegant.data import ReturnScale
 from torchrl_elegant.envs import make_env
-from torchrl_elegant.modules import NormalisedActor, ObservationNorm, normalisable
+from torchrl_elegant.modules import NormalizedActor, ObservationNorm, normalizable
 from torchrl_elegant.trainers.learner import Learner
 
 
-def alone(part):
-    return [part]
-
-
-def preparation(**options) -> Preparation:
+def preparation(**options) -> Scaling:
     norm = ObservationNorm({"observation": (3,)})
-    return Preparation(norm=norm, returns=ReturnScale(gamma=0.9), **options)
+    return Scaling(norm=norm, returns=ReturnScale(gamma=0.9), **options)
 
 
-def seen_data(prepare: Preparation) -> TensorDict:
+def seen_data(prepare: Scaling) -> TensorDict:
     batch = make_batch(4, 50)
     for key in ("observation", ("next", "observation")):
         batch[key] = batch[key] * 5 + 100
-    prepare.observe(batch, gather=alone)
+    prepare.observe(batch)
     return batch
 
 
 def test_a_loss_sees_unit_scales():
     prepare = preparation()
     batch = seen_data(prepare)
-    prepared = prepare(batch)
+    prepared = prepare.show(batch)
     rows = batch["observation"].reshape(-1, 3).double()
     spread = rows.std(0, correction=0)
     for key in ("observation", ("next", "observation")):
@@ -55,7 +51,7 @@ def test_what_was_given_is_left_as_it_was():
     batch = seen_data(prepare)
     batch["ahead"] = batch["next"].clone()
     kept = batch.clone()
-    prepare(batch)
+    prepare.show(batch)
     assert (batch == kept).all()
 
 
@@ -63,7 +59,7 @@ def test_the_longer_span_is_prepared_like_the_shorter():
     prepare = preparation(reward_scale=3.0)
     batch = seen_data(prepare)
     batch["ahead"] = batch["next"].clone()
-    prepared = prepare(batch)
+    prepared = prepare.show(batch)
     assert (prepared["ahead"] == prepared["next"]).all()
     assert not torch.equal(prepared["ahead", "reward"], batch["ahead", "reward"])
 
@@ -78,10 +74,10 @@ def test_only_given_entries_are_normalised_and_clipped():
 
 def test_a_constant_far_from_zero_stays_quiet():
     norm = ObservationNorm({"x": (1,)})
-    prepare = Preparation(norm=ObservationNorm({"observation": (3,)}))
+    prepare = Scaling(norm=ObservationNorm({"observation": (3,)}))
     batch = make_batch(2, 20)
     batch["observation"] = torch.full((2, 20, 3), 12345.678)
-    prepare.observe(batch, gather=alone)
+    prepare.observe(batch)
     assert prepare.norm("observation", batch["observation"]).abs().max() < 1e-2
     assert norm("x", torch.ones(1)).item() == 1.0
 
@@ -95,37 +91,40 @@ def test_vectors_are_normalised_and_pictures_are_not():
     Env.observation_spec_unbatched = Composite(
         vector=Unbounded((3,)), matrix=Unbounded((2, 4)), number=Unbounded(())
     )
-    assert normalisable(Env()) == {"vector": (3,), "number": ()}
+    assert normalizable(Env()) == {"vector": (3,), "number": ()}
     Env.observation_spec_unbatched = Composite(choice=Unbounded((3,), dtype=torch.int64))
     with pytest.raises(ValueError, match="`normalize_observation` must be false without"):
-        normalisable(Env())
+        normalizable(Env())
 
 
 @pytest.mark.parametrize("config", [SACConfig, ModSACConfig, PPOConfig])
 def test_options_make_their_parts_and_defaults_make_none(config):
     env = make_env("Pendulum-v1")
     bare = config(num_cells=(8,)).assemble(env)
-    assert (bare.prepare, bare.return_fit) == (None, None)
-    assert not isinstance(bare.policy, NormalisedActor)
+    assert bare.add_ons == []
+    assert not isinstance(bare.policy, NormalizedActor)
     parts = config(num_cells=(8,), normalize_observation=True, gamma=0.5).assemble(env)
-    assert isinstance(parts.policy, NormalisedActor)
-    assert parts.policy.norm is parts.prepare.norm
+    (scaling,) = parts.add_ons
+    assert isinstance(parts.policy, NormalizedActor)
+    assert parts.policy.norm is scaling.norm
     assert parts.policy.actor is parts.loss.actor_network
-    assert parts.prepare.returns is None
+    assert scaling.returns is None
     parts = config(num_cells=(8,), normalize_value=True, gamma=0.5, reward_scale=2.0).assemble(env)
-    assert (parts.prepare.returns.gamma, parts.prepare.reward_scale) == (0.5, 2.0)
-    assert parts.prepare.norm is None
+    (scaling,) = parts.add_ons
+    assert (scaling.returns.gamma, scaling.reward_scale) == (0.5, 2.0)
+    assert scaling.norm is None
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_reward_scale_is_positive(scale):
-    with pytest.raises(ValueError, match="`reward_scale` must be positive and finite"):
+    with pytest.raises(ValueError, match="`reward_scale` must be a finite number above 0"):
         SACConfig(reward_scale=scale)
 
 
 def test_a_policy_is_shown_normalised_observations_on_both_paths():
     parts = SACConfig(num_cells=(8,), normalize_observation=True).assemble(make_env("Pendulum-v1"))
-    norm, actor = parts.prepare.norm, parts.policy.actor
+    (scaling,) = parts.add_ons
+    norm, actor = scaling.norm, parts.policy.actor
     norm.fit("observation", torch.tensor([1.0, 2.0, 3.0]), torch.tensor([4.0, 9.0, 1.0]))
     seen = torch.randn(5, 3)
     with torch.no_grad():
@@ -169,7 +168,8 @@ def test_statistics_are_stored_with_the_learner():
     other.load_state_dict(one.state_dict())
     seen = torch.randn(4, 3)
     assert torch.equal(other.policy.norm("observation", seen), one.policy.norm("observation", seen))
-    assert other.prepare.returns.scale == one.prepare.returns.scale != 1.0
+    ours, theirs = (each.add_ons["scaling"].returns.scale for each in (other, one))
+    assert ours == theirs != 1.0
     more = env.rollout(5)
     for each in (one, other):
         each.observe(more)
@@ -189,11 +189,12 @@ def test_another_normalisation_cannot_take_over(name):
         normalised.load_state_dict(plain.state_dict())
 
 
-def test_runs_of_before_are_taken():
-    state = learner().state_dict()
-    del state["prepare"]
-    learner(reward_scale=2.0).load_state_dict(state)
-    check_stored(None, None)
+def test_a_constant_scale_needs_nothing_stored():
+    plain, scaled = learner(), learner(reward_scale=2.0)
+    assert "scaling" not in plain.state_dict()["add_ons"]
+    scaled.load_state_dict(plain.state_dict())
+    plain.load_state_dict(scaled.state_dict())
+    plain.load_state_dict(learner().state_dict())
 
 
 def test_an_update_leaves_its_batch_but_for_the_priority():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError
 
 import pytest
 import torch
 
 from torchrl_elegant.algorithms import ALGORITHMS, DDPGConfig, EveryUpdate, TD3Config
+from torchrl_elegant.config.options import options_of
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import GaussianNoise, NoisyActor, OrnsteinUhlenbeckNoise
 from torchrl_elegant.objectives import DDPGLoss, LeanSoftUpdate, TD3Loss
@@ -28,7 +29,7 @@ def test_registry():
 
 @CONFIGS
 def test_fields_are_documented_and_frozen(config):
-    assert all(field.metadata["help"] for field in fields(config))
+    assert all(item.help for item in options_of(config).values())
     with pytest.raises(FrozenInstanceError):
         config().gamma = 0.5
 
@@ -77,10 +78,10 @@ def test_ddpg_has_one_critic_and_follows_both_networks():
 
 
 def test_options_of_td3_arrive():
-    parts = build(TD3Config, num_critics=5, actor_value="mean", policy_noise=0.3, noise_clip=0.4)
+    parts = build(TD3Config, num_critics=5, actor_q="mean", policy_noise=0.3, noise_clip=0.4)
     loss = parts.loss
     assert type(loss) is TD3Loss
-    assert (loss.num_qvalue_nets, loss.actor_value) == (5, "mean")
+    assert (loss.num_qvalue_nets, loss.actor_q) == (5, "mean")
     assert (loss.policy_noise, loss.noise_clip) == (0.3, 0.4)
     assert (loss.min_action.tolist(), loss.max_action.tolist()) == ([-1.0], [1.0])
     assert isinstance(parts.schedule, EveryUpdate)
@@ -155,7 +156,7 @@ def test_refusals(config, name, value):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("num_critics", 0), ("policy_noise", -0.1), ("noise_clip", -1.0), ("actor_value", "max")],
+    [("num_critics", 0), ("policy_noise", -0.1), ("noise_clip", -1.0), ("actor_q", "max")],
 )
 def test_refusals_of_td3(name, value):
     with pytest.raises(ValueError, match=f"`{name}` must .*, got `{value}`"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import pytest
 import torch
 
@@ -16,6 +14,7 @@ from torchrl_elegant.algorithms import (
     DuelingDQNConfig,
     that_take,
 )
+from torchrl_elegant.config.options import options_of
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import DuelingMLP, EnsembleMLP, FixedTemperature
 from torchrl_elegant.objectives import LeanHardUpdate, LeanSoftUpdate
@@ -51,7 +50,7 @@ def test_every_parameter_is_optimised_once(config):
     assert len(held) == len({id(p) for p in held})
     assert {id(p) for p in held} == {id(p) for p in parts.loss.parameters()}
     assert {id(p) for p in parts.policy.parameters()} <= {id(p) for p in held}
-    assert all(field.metadata["help"] for field in fields(config))
+    assert all(item.help for item in options_of(config).values())
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def test_options_arrive(config):
 
 @VALUE
 def test_epsilon_falls_over_a_part_of_the_run(config):
-    learner = Learner(build(config, epsilon_start=0.8, epsilon_end=0.2, epsilon_part=0.5))
+    learner = Learner(build(config, epsilon_start=0.8, epsilon_end=0.2, exploration_fraction=0.5))
     seen = []
     for progress in (0.0, 0.25, 0.5, 1.0):
         learner.at(progress)
@@ -101,7 +100,7 @@ def test_options_of_discrete_sac_arrive():
         DiscreteSACConfig,
         num_critics=3,
         alpha=0.25,
-        entropy_part=0.5,
+        target_entropy_weight=0.5,
         loss_function="l1",
         actor_lr=0.1,
         critic_lr=0.2,
@@ -125,7 +124,7 @@ def test_options_of_discrete_sac_arrive():
         ("target_period", 0),
         ("epsilon_start", 1.5),
         ("epsilon_end", -0.1),
-        ("epsilon_part", 0.0),
+        ("exploration_fraction", 0.0),
         ("loss_function", "l3"),
         ("gamma", 1.5),
     ],
@@ -149,7 +148,7 @@ def test_a_period_has_no_use_for_tau():
         ("alpha_lr", -1.0),
         ("alpha", 0.0),
         ("num_critics", 0),
-        ("entropy_part", 1.5),
+        ("target_entropy_weight", 1.5),
         ("temperature", "learnt"),
     ],
 )

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from faults.runs import SCRIPTS, SMALL, environment
 
-from torchrl_elegant.algorithms import ALGORITHMS, DQNConfig
+from torchrl_elegant.algorithms import ALGORITHMS, DQNConfig, SACConfig
 from torchrl_elegant.cli.command_line import run_main
-from torchrl_elegant.cli.commands import evaluate_command, train_command
+from torchrl_elegant.cli.commands import evaluate_command, set_process, train_command
 from torchrl_elegant.collectors import WorkerDiedError
 from torchrl_elegant.runs import train
 from torchrl_elegant.trainers.run_config import RunConfig
@@ -77,15 +78,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["env=Pendlum-v1"], ["Pendlum-v1", "Pendulum-v1"]),
         (["env=CartPole-v1"], ["continuous action space"]),
         (["total_frames=0"], ["`total_frames`", "0"]),
-        (["actor_lr=-1"], ["`actor_lr` must be positive", "-1"]),
-        (["critic_lr=0"], ["`critic_lr` must be positive"]),
-        (["alpha=inf"], ["`alpha` must be positive and finite", "inf"]),
-        (["target_entropy=inf"], ["`target_entropy` must be finite or none", "inf"]),
-        (["hterm.max_age=1e20"], ["`hterm.max_age` must be below 2147483648"]),
-        (["updates_per_frame=-1"], ["`updates_per_frame` must be positive"]),
-        (["updates_per_frame=inf"], ["`updates_per_frame` must be positive and finite"]),
-        (["tau=0"], ["`tau` must lie in (0, 1]", "0"]),
-        (["gamma=1.5"], ["`gamma` must lie in [0, 1]"]),
+        (["actor_lr=-1"], ["`actor_lr` must be a finite number above 0", "-1"]),
+        (["critic_lr=0"], ["`critic_lr` must be a finite number above 0"]),
+        (["alpha=inf"], ["`alpha` must be a finite number above 0", "inf"]),
+        (["target_entropy=inf"], ["`target_entropy` must be a finite number, or none", "inf"]),
+        (["hterm.max_age=1e20"], ["`hterm.max_age` must be an integer in [1, 2147483648)"]),
+        (["updates_per_frame=-1"], ["`updates_per_frame` must be a finite number above 0"]),
+        (["updates_per_frame=inf"], ["`updates_per_frame` must be a finite number above 0", "inf"]),
+        (["tau=0"], ["`tau` must be a number in (0, 1]", "0"]),
+        (["gamma=1.5"], ["`gamma` must be a number in [0, 1]", "1.5"]),
         (["num_cells=0"], ["`num_cells`"]),
         (["batch_size=64", "buffer_size=32"], ["`batch_size` must be at most buffer_size (32)"]),
         (["total_frames=100", "warmup=100"], ["`total_frames`", "no update would ever be made"]),
@@ -146,8 +147,8 @@ def test_a_folder_in_use_is_refused(capsys, trained):
         ([], "`total_frames` must exceed the 48 frames"),
         (["total_frames=90", "env=faults.fault_envs:point"], "`env` must stay"),
         (["total_frames=90", "folder=elsewhere"], "`folder` must stay"),
-        (["total_frames=90", "num_cells=16"], "`num_cells` must stay as what is stored"),
-        (["total_frames=90", "buffer_size=40"], "`buffer_size` must stay as what is stored"),
+        (["total_frames=90", "num_cells=16"], "`num_cells` cannot change on resume"),
+        (["total_frames=90", "buffer_size=40"], "`buffer_size` cannot change on resume"),
         (["total_frames=90", "algorithm=modsac"], "algorithm=sac"),
     ],
 )
@@ -162,6 +163,27 @@ def test_a_word_changes_the_run_that_goes_on(capsys, tmp_path):
     assert call(capsys, *SMALL, "total_frames=48", f"folder={folder}")[0] == 0
     assert call(capsys, f"resume={folder}", "total_frames=64", "gamma=0.5")[0] == 0
     assert "gamma: 0.5" in (folder / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "threads"),
+    [
+        (SACConfig(num_cells=(64, 64)), 0, 1),
+        (SACConfig(num_cells=(256,)), 0, 2),
+        (SACConfig(num_cells=(64, 64), batch_size=1_024), 0, 2),
+        (SACConfig(num_cells=(64, 64)), 3, 2),  # which the run sets itself, while it lasts
+    ],
+)
+def test_narrow_networks_get_one_thread_unless_told_otherwise(config, given, threads):
+    torch.set_num_threads(2)
+    set_process(RunConfig(threads=given), config)
+    assert torch.get_num_threads() == threads
+
+
+def test_a_command_sets_its_process_before_it_trains(capsys, tmp_path):
+    torch.set_num_threads(2)
+    assert call(capsys, *SMALL, "total_frames=48", f"folder={tmp_path / 'run'}")[0] == 0
+    assert torch.get_num_threads() == 1
 
 
 def test_help_lists_every_option(capsys):
@@ -318,7 +340,7 @@ def test_evaluation_of_what_is_no_run_is_refused(capsys, tmp_path, trained):
     assert "`run` must be a run folder" in err()
     assert "config.yaml" in err(str(tmp_path))
     assert "nowhere" in err("run=nowhere")
-    assert "`episodes` must be at least 1" in err(str(trained), "episodes=0")
+    assert "`episodes` must be an integer of 1 or more" in err(str(trained), "episodes=0")
     assert "best" in err(str(trained), "policy=worst")
 
 

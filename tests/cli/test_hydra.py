@@ -67,8 +67,8 @@ def test_on_policy_losses_too(name, kind):
 
 
 def test_the_default_of_a_subclass_wins_over_its_parents():
-    assert composed("+loss=elegant_sac").loss.actor_value == "min"
-    assert composed("+loss=modsac").loss.actor_value == "mean"
+    assert composed("+loss=elegant_sac").loss.actor_q == "min"
+    assert composed("+loss=modsac").loss.actor_q == "mean"
 
 
 def test_a_collector_collects():

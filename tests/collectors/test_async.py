@@ -18,7 +18,7 @@ from torchrl.data import (
 )
 
 from torchrl_elegant.collectors import AsyncCollector, MultiaSyncDataCollector, Pacer
-from torchrl_elegant.collectors.workers.blueprint import Blueprint
+from torchrl_elegant.collectors.workers.arguments import WorkerArguments
 
 ENVS, BATCH, WORKERS = 2, 12, 2
 RANDOM, WARMUP, TOTAL, RATIO = 96, 120, 4_006, 0.25
@@ -217,7 +217,7 @@ def test_it_is_torchrls_collector_under_the_old_name_too():
     assert issubclass(AsyncCollector, MultiaSyncDataCollector)
 
 
-def plan(**changes) -> Blueprint:
+def checked(**changes) -> WorkerArguments:
     arguments = {
         "create_env_fn": [partial(NumberedEnv, 0), partial(NumberedEnv, 1)],
         "policy": versioned_policy(),
@@ -226,14 +226,17 @@ def plan(**changes) -> Blueprint:
         "keys": None,
         "options": {"auto_register_policy_transforms": False},
     }
-    return Blueprint(**{**arguments, **changes})
+    return WorkerArguments(**{**arguments, **changes})
 
 
 def test_seeds_follow_the_run_and_the_place_it_resumed_at():
-    blueprint = plan()
-    link = blueprint.link(Pacer(workers=2), init_random_frames=0)
+    arguments = checked()
+    link = arguments.link(Pacer(workers=2), init_random_frames=0)
     first, same, other, resumed = (
-        blueprint.setup(link, seed, threads=1).seeds for seed in ((1, 0), (1, 0), (2, 0), (1, 99))
+        arguments.factory(
+            link, seed=seed, frames_done=frames, threads=1, trajectory_ids="own"
+        ).seeds
+        for seed, frames in ((1, 0), (1, 0), (2, 0), (1, 99))
     )
     assert first == same
     assert len({*first, *other, *resumed}) == 6
@@ -241,9 +244,9 @@ def test_seeds_follow_the_run_and_the_place_it_resumed_at():
 
 def test_the_learners_policy_is_copied():
     policy = versioned_policy()
-    blueprint = plan(policy=policy)
-    assert blueprint.policy is not policy
-    assert blueprint.policy.module.parameter.data_ptr() != policy.module.parameter.data_ptr()
+    arguments = checked(policy=policy)
+    assert arguments.policy is not policy
+    assert arguments.policy.module.parameter.data_ptr() != policy.module.parameter.data_ptr()
     assert not policy.module.parameter.is_shared()
 
 
@@ -262,7 +265,7 @@ def test_wrong_arguments_are_named_before_a_process_starts(changes, error, messa
     if isinstance(changes.get("create_env_fn"), NumberedEnv):
         changes = {**changes, "num_workers": 1}
     with pytest.raises(error, match=message):
-        plan(**changes)
+        checked(**changes)
 
 
 @pytest.mark.parametrize(

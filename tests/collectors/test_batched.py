@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 import torch
 from batched_toys import Drift, Flat, Masked, Sloppy, Team, Terse
+from no_sync import NoSync
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictModuleBase, TensorDictSequential
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torchrl.collectors import Collector
 from torchrl.collectors.utils import _TrajectoryPool
 from torchrl.data import Bounded, LazyTensorStorage, TensorDictReplayBuffer, Unbounded
@@ -38,6 +38,7 @@ from vmas.scenarios.balance import Scenario as Balance
 
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.collectors.rollout.env_steps import EnvStepper
+from torchrl_elegant.collectors.rollout.finite_check import CheckLater
 from torchrl_elegant.collectors.rollout.trajectory_ids import DeferredPool
 from torchrl_elegant.collectors.rollout.vmas import VmasStepper
 
@@ -527,19 +528,6 @@ def test_a_class_that_overrides_forward_below_act_is_called():
 # ---- nothing waits for a device
 
 
-class NoSync(TorchDispatchMode):
-    """Raises where a device would have to be waited for."""
-
-    waits = frozenset({"_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal"})
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.name().partition("::")[2].partition(".")[0]
-        moves = name == "_to_copy" and (kwargs or {}).get("device") is not None
-        if name in self.waits or moves:
-            raise AssertionError(f"{name} waits for the device")
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize("track", [True, False])
 @pytest.mark.parametrize("policy", [DirectActor, Actor, Echo])
 @pytest.mark.parametrize("make", [partial(Masked, 5), lambda: transformed(Masked(5), max_steps=6)])
@@ -551,6 +539,30 @@ def test_no_rollout_over_a_masking_environment_waits(make, policy, track):
     with NoSync():
         batches = [collector._fast.collect(collector) for _ in range(3)]
     assert sum(int(batch["next", "done"].sum()) for batch in batches) > 5
+
+
+@pytest.mark.parametrize("policy", [DirectActor, Actor])
+def test_no_iteration_over_a_masking_environment_waits(policy):
+    env = Masked(5)
+    chosen = policy(env)
+    collector = SyncCollector(env, chosen, frames_per_batch=50, total_frames=-1)
+    # As it would be chosen for a GPU.
+    collector._check_finite = CheckLater([("next", "reward")], device=torch.device("cpu"))
+    batches = iter(collector)
+    with NoSync():
+        collected = [next(batches) for _ in range(3)]
+    assert collector.no_cuda_sync
+    assert collector.policy is chosen
+    assert all(value.device == env.device for value in collected[0].values(True, True))
+    # On the CPU a look at the values costs nothing and comes at once.
+    other = iter(SyncCollector(Masked(5), None, frames_per_batch=50, total_frames=-1))
+    with pytest.raises(AssertionError, match="waits for the device"), NoSync():
+        next(other)
+
+
+def test_who_asks_for_torchrls_stream_gets_it():
+    options = {"frames_per_batch": 50, "total_frames": -1, "return_same_td": True}
+    assert not SyncCollector(Masked(5), None, **options).no_cuda_sync
 
 
 @pytest.mark.parametrize("make", [partial(Drift, 5), lambda: transformed(Drift(5))])

@@ -16,7 +16,7 @@ from torchrl.collectors import MultiSyncCollector
 from torchrl.envs.utils import ExplorationType
 
 from torchrl_elegant.collectors import ParallelCollector, SyncCollector, WorkerDiedError
-from torchrl_elegant.collectors.workers.pacing import Turns
+from torchrl_elegant.collectors.workers.pacing import Rounds
 from torchrl_elegant.envs import make_env
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -167,16 +167,16 @@ def test_workers_that_are_ahead_are_one_update_old_and_no_more():
 
 
 def test_new_weights_wait_for_workers_that_have_not_begun():
-    turns = Turns(workers=2)
-    gates = [turns.gate(worker) for worker in range(2)]
-    assert turns.begun
-    turns.grant(start=0)
+    rounds = Rounds(workers=2)
+    gates = [rounds.gate(worker) for worker in range(2)]
+    assert rounds.begun
+    rounds.grant(start=0)
     for gate in gates:
-        assert not turns.begun
+        assert not rounds.begun
         gate.acquire(4)
-        assert not turns.begun
-        gate.began()
-    assert turns.begun
+        assert not rounds.begun
+        gate.begin()
+    assert rounds.begun
 
 
 def test_a_worker_that_is_killed_while_ahead_is_named_to_who_publishes():
@@ -225,10 +225,10 @@ def test_frames_must_be_shared_out_evenly():
 
 
 def test_a_fast_worker_gets_one_turn_a_round():
-    turns = Turns(workers=2)
-    fast, slow = turns.gate(0), turns.gate(1)
+    rounds = Rounds(workers=2)
+    fast, slow = rounds.gate(0), rounds.gate(1)
     got: list = []
-    turns.grant(start=10)
+    rounds.grant(start=10)
     assert fast.acquire(4) == (10, 4)
     waiting = threading.Thread(target=lambda: got.append(fast.acquire(4)))
     waiting.start()
@@ -236,19 +236,19 @@ def test_a_fast_worker_gets_one_turn_a_round():
     assert got == []
     assert slow.acquire(4) == (10, 4)
     assert got == []
-    turns.grant(start=18)
+    rounds.grant(start=18)
     waiting.join(10)
     assert got == [(18, 4)]
     assert slow.acquire(4) == (18, 4)
 
 
 def test_messages_call_workers_out_of_the_gate_and_cost_no_turn():
-    turns = Turns(workers=1)
-    gate = turns.gate(0)
-    turns.grant(start=0)
-    turns.interrupt(1)
+    rounds = Rounds(workers=1)
+    gate = rounds.gate(0)
+    rounds.grant(start=0)
+    rounds.interrupt(1)
     assert gate.acquire(4) is None
-    turns.interrupt(0)
+    rounds.interrupt(0)
     assert gate.acquire(4) == (0, 4)
-    turns.stop()
+    rounds.stop()
     assert gate.acquire(4) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from no_sync import NoSync
 from tensordict import TensorDict
 from torchrl.envs import MultiStepTransform
 
@@ -72,6 +73,11 @@ def in_parts(fold: MultiStepFold, steps: TensorDict, most: int) -> TensorDict:
     return torch.cat(rows)
 
 
+def waited_for(steps: TensorDict, n: int) -> set[float]:
+    """The numbers of the rows that `n - 1` more steps follow."""
+    return {*steps["observation"][:, : steps.shape[1] - n + 1].flatten().tolist()}
+
+
 @pytest.mark.parametrize("most", [1, 4, 40])
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_every_row_once_and_right_in_any_parts(n, most):
@@ -79,10 +85,11 @@ def test_every_row_once_and_right_in_any_parts(n, most):
         steps = episodes(seed)
         fold = MultiStepFold(gamma=GAMMA, n_steps=n)
         rows = in_parts(fold, steps, most)
-        expected = by_hand(steps, n)
+        spans, known = by_hand(steps, n), waited_for(steps, n)
+        expected = {key: spans[key] for key in known}
         assert len(rows) == len(expected)
         assert told(rows, "next", rows["steps_to_next_obs"]) == expected
-        assert fold.held == steps.numel() - len(expected) <= ENVS * (n - 1)
+        assert fold.held == steps.numel() - len(expected) == ENVS * (n - 1)
 
 
 @pytest.mark.parametrize(("n", "ahead"), [(1, 6), (3, 6), (4, 2)])
@@ -90,7 +97,7 @@ def test_a_second_length_beside_the_first(n, ahead):
     steps = episodes(1)
     rows = in_parts(MultiStepFold(gamma=GAMMA, n_steps=n, ahead_steps=ahead), steps, 3)
     near, far = by_hand(steps, n), by_hand(steps, ahead)
-    known = near.keys() & far.keys()  # a row waits for the longer of its two
+    known = waited_for(steps, max(n, ahead))  # a row waits for the longer of its two
     assert told(rows, "next", rows["steps_to_next_obs"]) == {key: near[key] for key in known}
     found = told(rows, "ahead", rows["ahead", "steps_to_next_obs"])
     assert found == {key: far[key] for key in known}
@@ -110,6 +117,8 @@ def test_against_torchrl(n):
         expected = told(theirs_rows, "next", theirs_rows["steps_to_next_obs"])
         ours = in_parts(MultiStepFold(gamma=GAMMA, n_steps=n), steps, 8)
         found = told(ours, "next", ours["steps_to_next_obs"])
+        # TorchRL gives out at once what an episode ended with; ours waits for n - 1 more steps.
+        expected = {key: expected[key] for key in expected if key in waited_for(steps, n)}
         assert expected.keys() <= found.keys()
         for key, (reward, count, last, *flags) in expected.items():
             assert found[key][:3] == (pytest.approx(reward, abs=1e-5), count, last)
@@ -118,12 +127,15 @@ def test_against_torchrl(n):
                 assert list(found[key][3:]) == flags
 
 
-def test_the_end_of_an_episode_is_known_at_once_and_not_crossed():
-    flags = torch.tensor([False, True, False])[:, None]
-    after = {"reward": torch.tensor([[1.0], [10.0], [100.0]]), "done": flags, "terminated": flags}
-    rows = MultiStepFold(gamma=0.5, n_steps=3)(
-        TensorDict({"t": torch.arange(3), "next": after}, [3])
-    )
+def test_the_end_of_an_episode_waits_for_later_steps_and_is_not_crossed():
+    flags = torch.tensor([False, True, False, False])[:, None]
+    reward = torch.tensor([[1.0], [10.0], [100.0], [1000.0]])
+    after = {"reward": reward, "done": flags, "terminated": flags}
+    steps = TensorDict({"t": torch.arange(4), "next": after}, [4])
+    fold = MultiStepFold(gamma=0.5, n_steps=3)
+    assert (len(fold(steps[:2])), fold.held) == (0, 2)
+    rows = fold(steps[2:])
+    assert fold.held == 2
     assert rows["t"].tolist() == [0, 1]
     assert rows["next", "reward"].flatten().tolist() == [6.0, 10.0]
     assert rows["next", "terminated"].all()
@@ -139,6 +151,36 @@ def test_an_environment_without_a_batch_and_nested_entries():
     rows = MultiStepFold(gamma=1.0, n_steps=2)(batch)
     assert rows["a", "b"].tolist() == [0.0, 1.0, 2.0]
     assert rows["next", "a", "b"].tolist() == [1.0] * 3
+
+
+def test_nested_reward_and_done_keys():
+    flat, keys = episodes(2), {"reward_key": ("team", "gain"), "done_key": ("team", "over")}
+    after = flat["next"]
+    team = {"gain": after["reward"], "over": after["done"]}
+    nested = TensorDict(
+        {"observation": flat["observation"], "next": {"team": team, "seen": after["observation"]}},
+        flat.shape,
+    )
+    ours = MultiStepFold(gamma=GAMMA, n_steps=3, ahead_steps=5, **keys)(nested)
+    plain = MultiStepFold(gamma=GAMMA, n_steps=3, ahead_steps=5)(flat)
+    for at in ("next", "ahead"):
+        for key, other in (("reward", "gain"), ("done", "over")):
+            assert torch.equal(ours[at, "team", other], plain[at, key])
+        assert torch.equal(ours[at, "seen"], plain[at, "observation"])
+    assert torch.equal(ours["steps_to_next_obs"], plain["steps_to_next_obs"])
+
+
+def test_nothing_waits_for_a_device():
+    fold, steps = MultiStepFold(gamma=GAMMA, n_steps=3, ahead_steps=5), episodes(0)
+    with NoSync():
+        rows = [fold(part) for part in steps.split(7, 1)]
+    # Without values there is no number of rows that could depend on them.
+    empty = MultiStepFold(gamma=GAMMA, n_steps=3, ahead_steps=5)
+    for part, row in zip(steps.split(7, 1), rows, strict=True):
+        told = empty(part.to("meta"))
+        assert [value.shape for value in told.values(True, True)] == [
+            value.shape for value in row.values(True, True)
+        ]
 
 
 def test_what_was_given_is_left_as_it_was():

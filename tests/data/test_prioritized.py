@@ -9,6 +9,7 @@ import logging
 import numpy as np
 import pytest
 import torch
+from no_sync import NoSync
 from tensordict import TensorDict
 from torchrl._utils import logger
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
@@ -105,6 +106,67 @@ def test_the_largest_priority_within_the_buffer():
     buffer.update_priority(torch.arange(5), torch.tensor([1.0, 9.0, 2.0, 3.0, 4.0]))
     buffer.update_priority(torch.tensor([1]), torch.tensor([2.0]))
     assert float(buffer.sampler.default_priority) == pytest.approx(4.0)
+
+
+def on_device(**kwargs) -> TensorDictReplayBuffer:
+    """A buffer whose sampler works as it does on a GPU."""
+
+    class OnDevice(PrioritizedSampler):
+        def sample(self, storage, batch_size):
+            return self._sample_on_device(storage, batch_size)
+
+        def update_priority(self, index, priority, *, storage=None):
+            self._update_on_device(index, priority)
+
+    sampler = OnDevice(20, kwargs.pop("alpha", 0.7), kwargs.pop("beta", 0.5), **kwargs)
+    return make(sampler=sampler)
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_on_a_device_the_same_is_filed(within):
+    buffers = [
+        make(max_priority_within_buffer=within),
+        on_device(max_priority_within_buffer=within),
+    ]
+    for buffer in buffers:
+        buffer.extend(rows(0, 12))
+        buffer.update_priority(torch.arange(12), PRIORITIES[:12])
+        # Of equal indices the last wins; -1 marks a row that was not written.
+        buffer.update_priority(torch.tensor([3, -1, 0, 3, -1]), torch.tensor([9.0, 7, 2, 1, 8]))
+        buffer.update_priority(5, 2.5)
+        buffer.extend(rows(12, 15))
+        buffer.update_priority(torch.tensor([-1]), torch.tensor([50.0]))
+    index = torch.arange(20)
+    for tree in ("_sum_tree", "_min_tree"):
+        theirs, ours = (getattr(buffer.sampler, tree)[index] for buffer in buffers)
+        torch.testing.assert_close(torch.as_tensor(ours), torch.as_tensor(theirs))
+    top, other = (float(buffer.sampler.default_priority) for buffer in buffers)
+    assert top == pytest.approx(other)
+
+
+def test_on_a_device_rows_are_drawn_by_priority_and_weighted():
+    buffer, plain = on_device(), make()
+    for each in (buffer, plain):
+        each.extend(rows(0, 20))
+        each.update_priority(torch.arange(20), PRIORITIES)
+    batch, powers = buffer.sample(DRAWS), PRIORITIES**0.7
+    counts = torch.bincount(batch["index"], minlength=20)
+    assert chi_square(counts, powers / powers.sum()) < BOUND
+    other = plain.sample(DRAWS)
+    weights = dict(zip(other["index"].tolist(), other["priority_weight"].tolist(), strict=True))
+    expected = torch.tensor([weights[row] for row in batch["index"].tolist()])
+    torch.testing.assert_close(batch["priority_weight"], expected)
+
+
+def test_on_a_device_nothing_waits():
+    buffer = on_device()
+    buffer.extend(rows(0, 15))
+    sampler, storage = buffer.sampler, buffer.storage
+    with NoSync():
+        for _ in range(2):
+            index, _ = sampler.sample(storage, 8)
+            sampler.update_priority(index, torch.rand(8))
+            sampler.mark_update(index)
 
 
 def test_rows_that_are_overwritten_lose_their_priority():

@@ -52,10 +52,13 @@ def test_no_buffer_of_no_size(priority):
         make_buffer(size=0, priority=priority)
 
 
-def test_priorities_are_not_shared():
-    assert make_buffer(size=3, shared=True).sampler is not None
-    with pytest.raises(ValueError, match="`shared` must be false with a `priority`"):
-        make_buffer(size=3, shared=True, priority=Priority())
+def test_on_a_device_nothing_waits():
+    # On this device every look at a value is an error.
+    buffer, rows = make_buffer(size=10, device="meta"), TensorDict({"x": torch.zeros(6, 2)}, [6])
+    for _ in range(2):
+        buffer.extend(rows.to("meta"))
+    batch = buffer.sample(4)
+    assert (len(buffer), batch.shape, batch["x"].device.type) == (10, (4,), "meta")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from no_sync import NoSync
 
 from torchrl_elegant.data import Moments, ReturnScale
 
@@ -71,7 +72,7 @@ def test_returns_run_on_through_batches_and_end_with_episodes(sizes):
     expected = by_hand(reward, done, 0.9)
     assert scale.moments.count == 90
     assert scale.moments.mean.item() == pytest.approx(expected.mean().item())
-    assert scale.scale == pytest.approx(1 / expected.std(correction=0).item())
+    assert scale.scale.item() == pytest.approx(1 / expected.std(correction=0).item())
 
 
 def test_streams_are_kept_apart():
@@ -81,7 +82,7 @@ def test_streams_are_kept_apart():
         for stream in (0, 1):
             together.observe(reward[stream, :, t : t + 3], never, stream=stream)
     expected = by_hand(reward[:, 0], torch.zeros(2, 12).bool(), 0.9)
-    assert together.scale == pytest.approx(1 / expected.std(correction=0).item())
+    assert together.scale.item() == pytest.approx(1 / expected.std(correction=0).item())
 
 
 def test_nothing_is_scaled_before_anything_has_varied():
@@ -99,3 +100,23 @@ def test_what_is_stored_holds_no_episode_under_way():
     assert other.scale == one.scale
     other.observe(torch.ones(1, 1), torch.zeros(1, 1).bool())
     assert other.moments.mean.item() == pytest.approx((5 * one.moments.mean.item() + 1) / 6)
+
+
+def test_statistics_stay_on_the_device_of_what_they_see():
+    moments, scale = Moments((3,)), ReturnScale(gamma=0.9)
+    values, reward, done = torch.randn(8, 3), torch.randn(2, 4), torch.zeros(2, 4).bool()
+    with NoSync():
+        for _ in range(2):
+            moments.add(values)
+            scale.observe(reward, done)
+        scaled = reward * scale.scale
+    assert scaled.dtype == torch.float32
+    meta = torch.device("meta")  # where every look at a value is an error
+    moments.add(values.to(meta))
+    scale.observe(reward.to(meta), done.to(meta))
+    told = [*moments.state_dict().values(), *scale.state_dict().values(), scale.scale]
+    assert {value.device for value in told} == {meta}
+    # What was stored elsewhere follows the values again.
+    moments.load_state_dict(Moments((3,)).state_dict())
+    moments.add(values.to(meta))
+    assert moments.variance.device == meta

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import importlib.util
 import pickle
+import sys
+from functools import partial
 
 import gymnasium
 import pytest
@@ -12,7 +14,7 @@ from torchrl.envs import EnvBase, GymEnv, ParallelEnv, PendulumEnv
 from torchrl.envs.utils import check_env_specs
 from toys import Counter, kept, module_level_counter
 
-from torchrl_elegant.envs import GymnasiumEnv, make_env
+from torchrl_elegant.envs import PREFIXES, GymnasiumEnv, make_env
 from torchrl_elegant.envs.make import find_factory
 
 KEYS = {"observation", "action", "done", "terminated", "truncated", "step_count", "episode_reward"}
@@ -132,6 +134,55 @@ def test_batched_torchrl_environment():
     assert make_env(lambda: Doubles([5]), None).batch_size == (5,)
     with pytest.raises(ValueError, match=r"`num_envs` must be None or agree .* got `3`"):
         make_env(lambda: Doubles([5]), 3)
+
+
+class Batch(Doubles):
+    """Rows of a batch, with what it was given."""
+
+    made = 0
+
+    def __init__(self, *, num_envs=2, device="cpu", seed=None, length=1):
+        super().__init__([num_envs])
+        type(self).made += 1
+        self.given = {"num_envs": num_envs, "device": device, "seed": seed, "length": length}
+
+
+@pytest.mark.parametrize("factory", [Batch, partial(Batch, length=1), "test_make:Batch"])
+def test_a_batched_environment_is_made_once_with_what_it_takes(monkeypatch, factory):
+    monkeypatch.setitem(sys.modules, "test_make", sys.modules[__name__])
+    Batch.made = 0
+    env = make_env(factory, 5, seed=3, device="cpu")
+    assert (Batch.made, env.batch_size) == (1, (5,))
+    cpu = torch.device("cpu")
+    assert env.base_env.given == {"num_envs": 5, "device": cpu, "seed": 3, "length": 1}
+    assert env.base_env.seed_seen == 3
+
+
+def test_arguments_of_the_caller_go_before():
+    env = make_env(Batch, None, env_kwargs={"num_envs": 7})
+    assert env.batch_size == (7,)
+    with pytest.raises(ValueError, match=r"batch size \(7,\), got `5`; ask for 7, or give"):
+        make_env(partial(Batch, num_envs=7), 5)
+    with pytest.raises(ValueError, match=r"`backend` must be 'vector' .*, got `parallel`"):
+        make_env(Batch, 2, backend="parallel")
+
+
+def test_a_single_torchrl_environment_is_made_once_per_copy():
+    made = []
+    env = make_env(lambda: made.append(Doubles()) or made[-1], 3, seed=0)
+    env.rollout(2)
+    assert len(made) == 3
+    assert len({child.seed_seen for child in made}) == 3
+
+
+def test_names_with_a_prefix(monkeypatch):
+    monkeypatch.setitem(PREFIXES, "toys", {"batch": Batch})
+    assert make_env("toys/batch", 4).batch_size == (4,)
+    assert pickle.loads(pickle.dumps(find_factory("elegant/chasing", {})))().batch_size == (1,)
+    with pytest.raises(ValueError, match="got `elegant/chase`; the nearest: elegant/chasing"):
+        make_env("elegant/chase")
+    with pytest.raises(ValueError, match="must be a registered Gymnasium id, got `other/chase`"):
+        make_env("other/chase")
 
 
 @pytest.mark.parametrize("backend", ["vector", "parallel"])

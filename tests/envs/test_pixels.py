@@ -1,4 +1,4 @@
-"""Pictures: rendered, grey, smaller, in stacks that no episode shares with another."""
+"""Pictures: rendered, in grayscale, smaller, in stacks that no two episodes share."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def test_pictures_leave_with_their_channels_first():
 def test_grey_is_brightness():
     picture = noise(6, 5, 3)
     expected = np.rint(picture.astype(np.float64) @ [0.299, 0.587, 0.114])
-    found = seen(picture, grey=True)
+    found = seen(picture, grayscale=True)
     assert found.shape == (1, 6, 5)
     assert found.dtype == np.uint8
     assert np.abs(found[0] - expected).max() <= 1
     white = np.full((6, 5, 3), 255, np.uint8)
-    assert (seen(white, grey=True, resize=4) == 255).all()
+    assert (seen(white, grayscale=True, resize=4) == 255).all()
     one = noise(6, 5, 1)
-    np.testing.assert_array_equal(seen(one, grey=True), one.transpose(2, 0, 1))
+    np.testing.assert_array_equal(seen(one, grayscale=True), one.transpose(2, 0, 1))
 
 
 def test_a_whole_fraction_of_the_size_is_the_mean_of_blocks():
@@ -133,7 +133,7 @@ def test_no_stack_joins_two_episodes(ends, collector):
 
 
 def test_drawn_pictures_take_the_place_of_observations():
-    env = make_env(Film, 2, pixels=Pixels(source="render", grey=True, frame_stack=2, resize=4))
+    env = make_env(Film, 2, pixels=Pixels(source="render", grayscale=True, frame_stack=2, resize=4))
     data = env.rollout(2)
     assert data["observation"].shape == (2, 2, 2, 4, 4)
     base = data["observation"][0, 0, 0, 0, 0].item()
@@ -141,7 +141,7 @@ def test_drawn_pictures_take_the_place_of_observations():
 
 
 def test_a_known_simulator_is_drawn():
-    pixels = Pixels(source="render", grey=True, resize=32, frame_stack=2)
+    pixels = Pixels(source="render", grayscale=True, resize=32, frame_stack=2)
     env = make_env("CartPole-v1", 2, seed=0, pixels=pixels)
     data = env.rollout(3)
     assert data["observation"].shape == (2, 3, 2, 32, 32)
@@ -154,7 +154,7 @@ def test_a_known_simulator_is_drawn():
 
 
 def test_the_picture_in_a_dict_is_treated_alone():
-    env = make_env(partial(Film, entry="eye"), 1, pixels=Pixels(grey=True, frame_stack=2))
+    env = make_env(partial(Film, entry="eye"), 1, pixels=Pixels(grayscale=True, frame_stack=2))
     data = env.rollout(3)
     assert data["eye"].shape == (1, 3, 2, 6, 5)
     assert data["clock"].shape == (1, 3, 2)
@@ -181,12 +181,12 @@ def test_it_can_be_pickled():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"source": "film"}, "`source` must be 'observed' or 'render', got `film`"),
+        ({"source": "film"}, "`source` must be one of observed, render, got `film`"),
         ({"frame_stack": 0}, "`frame_stack` must be an integer of 1 or more, got `0`"),
         ({"frame_stack": None}, "`frame_stack` must be an integer of 1 or more, got `None`"),
-        ({"resize": 84.0}, r"`resize` must be an integer of 1 or more, got `84.0`"),
+        ({"resize": 84.0}, "`resize` must be an integer of 1 or more, or none, got `84.0`"),
         ({"resize": True}, "`resize` must be an integer"),
-        ({"grey": 1}, "`grey` must be a bool, got `1`"),
+        ({"grayscale": 1}, "`grayscale` must be true or false, got `1`"),
     ],
 )
 def test_wrong_options_are_named(options, message):
@@ -200,13 +200,13 @@ def test_wrong_options_are_named(options, message):
         (
             "CartPole-v1",
             Pixels(frame_stack=4),
-            "`pixels` must be None for CartPole-v1, .* pixels=re",
+            "`pixels` must be None for CartPole-v1, .* pixels.source=re",
         ),
         (partial(GymEnv, "CartPole-v1"), Pixels(frame_stack=4), "append TorchRL's transforms"),
         (
             partial(Film, shape=(8, 8, 2)),
-            Pixels(grey=True),
-            "`grey` must be false for Film, .* 2 ch",
+            Pixels(grayscale=True),
+            "`grayscale` must be false for Film, .* 2 ch",
         ),
     ],
     ids=["no picture", "torchrl", "two colours"],

@@ -120,3 +120,26 @@ def test_a_missing_dimension_is_refused():
     options = {"gamma": 0.9, "lmbda": 1.0, "rho_max": 1.0, "c_max": 1.0, "dim": 1}
     with pytest.raises(ValueError, match=r"`log_ratio`, .* must have one shape"):
         vtrace(log_ratio.squeeze(-1), *rest, **options)
+
+
+def test_below_one_targets_are_the_papers_and_advantages_are_mixed():
+    """Remark 2 puts lambda inside c; section 4.2 has the next target alone in the advantage."""
+    log_ratio, reward, value, next_value, terminated, done = flowing(4, 9, 1)
+    options = {"gamma": 0.9, "rho_max": 1.0, "c_max": 1.0, "dim": 1}
+    found = vtrace(log_ratio, reward, value, next_value, terminated, done, lmbda=0.6, **options)
+    rho = c = log_ratio.exp().clamp(max=1.0)
+    ahead = 0.9 * (~terminated).double()
+    delta = rho * (reward + ahead * next_value - value)
+    expected = torch.zeros_like(value)
+    for t in range(9):  # the sum of equation 1, with products of c_s = lambda min(c_max, pi/mu)
+        weight = torch.ones_like(value[:, 0])
+        for k in range(t, 9):
+            expected[:, t] += weight * delta[:, k]
+            weight = weight * 0.9 * 0.6 * c[:, k] * (~done[:, k]).double()
+    torch.testing.assert_close(found.target, value + expected)
+    later = torch.where(done, next_value, torch.cat([found.target[:, 1:], next_value[:, -1:]], 1))
+    papers = reward + ahead * later - value
+    assert not torch.allclose(found.advantage, papers)
+    whole = vtrace(log_ratio, reward, value, next_value, terminated, done, lmbda=1.0, **options)
+    later = torch.where(done, next_value, torch.cat([whole.target[:, 1:], next_value[:, -1:]], 1))
+    torch.testing.assert_close(whole.advantage, reward + ahead * later - value)

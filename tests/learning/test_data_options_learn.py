@@ -15,7 +15,7 @@ ALL = {
     "alpha": 0.1,  # rewards of unit spread are small beside an entropy weighed with one
     "n_steps": 3,
     "priority_alpha": 0.6,
-    "return_fit": 0.1,
+    "long_return_weight": 0.1,
     "normalize_observation": True,
     "normalize_value": True,
 }

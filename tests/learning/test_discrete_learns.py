@@ -11,7 +11,7 @@ from gymnasium import spaces
 from quiet_runs import learnt
 
 from torchrl_elegant.algorithms import ALGORITHMS, OffPolicyConfig
-from torchrl_elegant.objectives.common.value_target import BootstrappedLoss
+from torchrl_elegant.objectives.off_policy.base import OffPolicyLoss
 
 
 class Target(gymnasium.Env):
@@ -54,7 +54,7 @@ def config(name: str, lr: float = 2e-3) -> OffPolicyConfig:
     }
     if name == "discrete_sac":
         rates = {"actor_lr": lr, "critic_lr": lr, "alpha_lr": lr}
-        return ALGORITHMS[name](alpha=0.1, entropy_part=0.1, **rates, **small)
+        return ALGORITHMS[name](alpha=0.1, target_entropy_weight=0.1, **rates, **small)
     return ALGORITHMS[name](lr=lr, **small)
 
 
@@ -69,14 +69,14 @@ def test_it_learns_to_go_where_it_should(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["d3qn", "discrete_sac"])
 def test_it_learns_to_flee_where_rewards_lie(tmp_path, name, monkeypatch):
-    value = BootstrappedLoss._target_value
+    value = OffPolicyLoss._target_value
 
-    def turned_around(self, batch):
+    def turned_around(self, batch, *given):
         liar = batch.clone()
         liar["next", "reward"] = -liar["next", "reward"]
-        return value(self, liar)
+        return value(self, liar, *given)
 
-    monkeypatch.setattr(BootstrappedLoss, "_target_value", turned_around)
+    monkeypatch.setattr(OffPolicyLoss, "_target_value", turned_around)
     assert final_return(config(name), tmp_path / "run") <= -14.0
 
 

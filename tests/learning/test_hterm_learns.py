@@ -16,8 +16,7 @@ from gymnasium import spaces
 from quiet_runs import learnt
 
 from torchrl_elegant.algorithms import HTermConfig, PPOConfig, TD3Config
-from torchrl_elegant.trainers.learner import Learner
-from torchrl_elegant.trainers.rollout_learner import RolloutLearner
+from torchrl_elegant.algorithms.add_ons import HamiltonianAddOn
 
 
 class Follow(gymnasium.Env):
@@ -77,31 +76,22 @@ def alone(monkeypatch):
     """What the base loss wants of the actor is forgotten, and what the term wants is taken times
     ``sign``. Critics learn: rewards are compared with what they expect."""
 
+    backward = HamiltonianAddOn.backward
+
     def only(sign: float) -> None:
-        for kind in (Learner, RolloutLearner):
-            monkeypatch.setattr(kind, "_differentiate", forgetting(kind._differentiate))
-        add = Learner._add_hamiltonian
-
-        def turned(self, terms):
-            add(self, terms)
+        def turned(self, batch, *, actor_updated):
+            scale_gradients(self, 0.0)  # those of the base loss
+            terms = backward(self, batch, actor_updated=actor_updated)
             scale_gradients(self, sign)
+            return terms
 
-        monkeypatch.setattr(Learner, "_add_hamiltonian", turned)
+        monkeypatch.setattr(HamiltonianAddOn, "backward", turned)
 
     return only
 
 
-def forgetting(differentiate):
-    def forgotten(self, *args):
-        terms = differentiate(self, *args)
-        scale_gradients(self, 0.0)
-        return terms
-
-    return forgotten
-
-
-def scale_gradients(learner: Learner, scale: float) -> None:
-    for param in learner.hterm.loss.parameters():
+def scale_gradients(add_on: HamiltonianAddOn, scale: float) -> None:
+    for param in add_on.term.loss.parameters():
         if param.grad is not None:
             param.grad.mul_(scale)
 

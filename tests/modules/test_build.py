@@ -7,10 +7,23 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from tensordict import unravel_key
 from torchrl.envs import GymWrapper
 
 from torchrl_elegant.envs import make_env
-from torchrl_elegant.modules import build_actor, build_critic, observation_shapes
+from torchrl_elegant.modules import (
+    NormalizedActor,
+    ObservationNorm,
+    build_actor,
+    build_categorical_actor,
+    build_critic,
+    build_deterministic_actor,
+    build_q_network,
+    build_stochastic_actor,
+    build_value,
+    normalizable,
+    observation_shapes,
+)
 
 BOX = spaces.Box(-1.0, 1.0, (2,))
 
@@ -52,6 +65,53 @@ def test_networks_fit_the_environment(space, num_envs):
     data = critic(data)
     assert data["state_action_value"].shape == (*data.shape, 2)
     assert not {"step_count", "episode_reward"} & set(actor.in_keys)
+
+
+ROOM = spaces.Dict({"a": BOX, "b": spaces.Dict({"c": spaces.Box(-1.0, 1.0, (2, 2))})})
+
+
+@pytest.mark.parametrize(
+    ("build", "actions"),
+    [
+        (build_actor, BOX),
+        (build_critic, BOX),
+        (build_deterministic_actor, BOX),
+        (build_stochastic_actor, BOX),
+        (build_value, BOX),
+        (build_stochastic_actor, spaces.Discrete(3)),
+        (build_categorical_actor, spaces.Discrete(3)),
+        (build_q_network, spaces.Discrete(3)),
+    ],
+)
+def test_networks_read_the_observations_that_are_asked_for(build, actions):
+    env = toy(2, observation_space=ROOM, action_space=actions)
+    data = env.rollout(3)
+    for in_keys in ([("b", "c")], [("b", "c"), "a"], [("a",)]):
+        network = build(env, num_cells=(8,), in_keys=in_keys)
+        read = [key for key in network.in_keys if key != "action"]
+        assert read == [unravel_key(key) for key in in_keys]
+        network(data.select(*network.in_keys))
+    assert {*build(env, num_cells=(8,)).in_keys} >= {"a", ("b", "c")}
+    with pytest.raises(ValueError, match=r"`in_keys` must be among .*, got \('b', 'd'\)"):
+        build(env, in_keys=[("b", "d")])
+
+
+def test_what_a_critic_reads_beside_the_actor_is_normalized_for_it_alone():
+    env = toy(2, observation_space=ROOM)
+    actor, critic = build_actor(env, in_keys=["a"]), build_value(env, in_keys=["a", ("b", "c")])
+    keys = [*actor.in_keys, *critic.in_keys]
+    # A matrix is no vector, and so keeps its units.
+    assert normalizable(env, keys) == {"a": (2,)}
+    norm = ObservationNorm({"a": (2,), ("b", "c"): (2, 2)})
+    norm.fit(("b", "c"), torch.ones(2, 2), torch.ones(2, 2))
+    norm.fit("a", torch.ones(2), torch.full((2,), 4.0))
+    policy = NormalizedActor(actor, norm)
+    data = env.reset()
+    # The policy is shown what it reads, and needs nothing else.
+    torch.manual_seed(0)
+    acted = policy(data.select("a"))["action"]
+    torch.manual_seed(0)
+    torch.testing.assert_close(acted, actor.act((data["a"] - 1.0) / 2.0))
 
 
 def test_shapes_leave_the_bookkeeping_out():

@@ -18,14 +18,14 @@ from _sb3_settings import settings_of
     ("config", "part"),
     [
         (SACConfig(), 1.0),
-        (DQNConfig(lr_part=0.25), 0.25),
+        (DQNConfig(lr_end_fraction=0.25), 0.25),
         (PPOConfig(), 1.0),
         (PPOConfig(lr=2e-3, lr_end=5e-4), 0.25),
         (PPOConfig(lr_end=0.0), 0.0),
     ],
 )
 def test_its_learning_rate_falls_as_ours_does(config, part) -> None:
-    assert settings_of(config, RunConfig())["lr_part"] == part
+    assert settings_of(config, RunConfig())["lr_end_fraction"] == part
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,8 @@ def test_hand_written_numbers():
         ("algorithm: toy", "algorithm: tou", "did you mean `toy`"),
         ("seed: 0", "sed: 0", "did you mean `seed`"),
         ("seed: 0", "seed: -1", "0 or more"),
+        ("env_kwargs: {}", "env_kwargs: [1]", "plain data"),
+        ("pixels: null", "pixels: {stack: 4}", "did you mean `pixels.frame_stack`"),
         ("seed: 0", "seed: !!python/object/apply:os.getcwd []", "not YAML"),
         ("format", "{", "not YAML"),
     ],

@@ -16,18 +16,18 @@ from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.data import MultiStepFold, Priority, make_buffer
 from torchrl_elegant.envs import make_env
-from torchrl_elegant.runs import families
-from torchrl_elegant.runs import off_policy_loop as loop
 from torchrl_elegant.runs.policy import Policy
 from torchrl_elegant.runs.train import resume, train
+from torchrl_elegant.trainers import off_policy
 from torchrl_elegant.trainers.learner import Learner
+from torchrl_elegant.trainers.ledger import Ledger
 from torchrl_elegant.trainers.rollout_learner import RolloutLearner
 from torchrl_elegant.trainers.sources import SyncSource
 
 POINT = "faults.fault_envs:point"
 SMALL = {"num_cells": (8,), "batch_size": 8, "warmup": 20, "buffer_size": 1_000}
 NORMALISED = {"normalize_observation": True, "normalize_value": True}
-EVERYTHING = {"n_steps": 3, "priority_alpha": 0.6, "return_fit": 0.1, **NORMALISED}
+EVERYTHING = {"n_steps": 3, "priority_alpha": 0.6, "long_return_weight": 0.1, **NORMALISED}
 
 
 def settings(tmp_path: Path, **run) -> dict:
@@ -47,13 +47,13 @@ def settings(tmp_path: Path, **run) -> dict:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list:
     """Source, buffer and learner of every run."""
-    seen, run = [], families.train_off_policy
+    seen, run = [], off_policy.train_off_policy
 
-    def spy(source, buffer, learner, monitor, **kwargs):
+    def spy(source, buffer, learner, watcher, **kwargs):
         seen.append((source, buffer, learner))
-        return run(source, buffer, learner, monitor, **kwargs)
+        return run(source, buffer, learner, watcher, **kwargs)
 
-    monkeypatch.setattr(families, "train_off_policy", spy)
+    monkeypatch.setattr(off_policy, "train_off_policy", spy)
     return seen
 
 
@@ -96,14 +96,15 @@ def test_workers_keep_the_ratio_with_all_options(tmp_path, runs):
     # The end of the run undoes all of the priorities' bias.
     assert buffer.sampler.beta == pytest.approx(1.0)
     # Every row was seen, once, by the learner, and what was stored is what it knew.
-    assert learner.prepare.returns.moments.count == 400
-    stored = saved_learner(checkpoints(result.folder)[-1])["prepare"]
+    assert learner.add_ons["scaling"].returns.moments.count == 400
+    stored = saved_learner(checkpoints(result.folder)[-1])["add_ons"]["scaling"]
     assert stored["returns"]["count"] == stored["observations"]["observation"]["count"] == 400
 
 
 def test_a_source_pays_when_the_first_row_is_there():
     env = make_env(POINT, 2, seed=0)
-    learner = Learner(SACConfig(**SMALL).assemble(env))
+    ledger = Ledger(total_frames=12, updates_per_frame=1.0)
+    learner = Learner(SACConfig(**SMALL).assemble(env), ledger=ledger)
     buffer = make_buffer(size=100)
     collector = SyncCollector(
         env,
@@ -117,14 +118,11 @@ def test_a_source_pays_when_the_first_row_is_there():
         buffer,
         learner,
         keys=learner.loss.in_keys,
-        total_frames=12,
-        updates_per_frame=1.0,
-        free_frames=0,
         fold=MultiStepFold(gamma=0.9, n_steps=3),
     )
     asked = []
     for updates in source:
-        learner.updates += updates
+        ledger.updates += updates
         asked.append((updates, len(buffer)))
     source.shutdown()
     assert asked == [(0, 0), (0, 0), (6, 2), (2, 4), (2, 6), (2, 8)]
@@ -151,7 +149,7 @@ def prioritized(rows: int = 64):
 def test_each_batch_is_drawn_after_the_last_was_filed():
     buffer = prioritized()
     drawn = []
-    for batch in loop.draw(buffer, 16, 4):
+    for batch in off_policy.draw(buffer, 16, 4):
         drawn.append(batch["x"])
         batch["td_error"] = torch.full((16,), 1e6)  # beside which all other rows are unlikely
     assert len(drawn) == 4
@@ -166,7 +164,7 @@ def test_uniform_rows_are_drawn_together_and_told_nothing(monkeypatch):
     monkeypatch.setattr(buffer, "update_tensordict_priority", None)
     sizes, sample = [], buffer.sample
     monkeypatch.setattr(buffer, "sample", lambda size: sizes.append(size) or sample(size))
-    assert len(list(loop.draw(buffer, 8, 3))) == 3
+    assert len(list(off_policy.draw(buffer, 8, 3))) == 3
     assert sizes == [24]
 
 
@@ -250,7 +248,7 @@ def test_rows_arrive_while_priorities_are_filed():
     thread.start()
     updates = 0
     while not stop.is_set() or updates < 50:
-        for batch in loop.draw(buffer, 32, 4):
+        for batch in off_policy.draw(buffer, 32, 4):
             assert torch.equal(batch["x"], -batch["next", "y"])
             assert 0 < batch["priority_weight"].min() <= batch["priority_weight"].max() <= 1
             batch["td_error"] = torch.rand(32) + 0.1
@@ -281,16 +279,16 @@ def test_a_normalised_policy_is_stored_with_its_scales(tmp_path):
 
 def test_statistics_go_on_over_a_resume(tmp_path, runs):
     result = train(SACConfig(**SMALL, **NORMALISED), POINT, **settings(tmp_path))
-    assert runs[-1][2].prepare.returns.moments.count == 120
+    assert runs[-1][2].add_ons["scaling"].returns.moments.count == 120
     resume(result.folder, total_frames=160)
-    prepare = runs[-1][2].prepare
-    assert prepare.returns.moments.count == 160
-    assert prepare._moments["observation"].count == 160
+    scaling = runs[-1][2].add_ons["scaling"]
+    assert scaling.returns.moments.count == 160
+    assert scaling._moments["observation"].count == 160
 
 
 def test_states_are_learnt_from_as_the_critic_knows_them(tmp_path, runs):
     """Newly collected states of a loss that observes are prepared too."""
-    config = ModSACConfig(**SMALL, std_pull=0.1, **NORMALISED)
+    config = ModSACConfig(**SMALL, std_regularization=0.1, **NORMALISED)
     result = train(config, POINT, **settings(tmp_path))
     assert result.history[-1]["updates"] == 100
 
@@ -317,15 +315,15 @@ def test_a_rollout_is_read_as_the_policy_saw_it():
         # The stored log-probabilities are those of the present weights at the prepared rows.
         assert terms["kl_approx"].abs().item() < 1e-6
         assert terms["clip_fraction"].item() == 0
-    assert learner.prepare._moments["observation"].count == 240
-    assert learner.prepare.returns.moments.count == 240
+    assert learner.add_ons["scaling"]._moments["observation"].count == 240
+    assert learner.add_ons["scaling"].returns.moments.count == 240
 
 
 def test_a_rollout_would_be_misread_with_later_scales():
     learner, rollouts = rollout_learner(**NORMALISED)
     learner.rows(next(rollouts))
     rollout = next(rollouts)
-    learner.prepare.norm.scale_0.mul_(2.0)
+    learner.add_ons["scaling"].norm.scale_0.mul_(2.0)
     assert learner.loss(learner.rows(rollout))["kl_approx"].abs().item() > 1e-4
 
 
@@ -367,7 +365,8 @@ def test_rows_of_another_form_are_refused_when_a_run_goes_on(tmp_path):
     result = train(SACConfig(**SMALL), POINT, **settings(tmp_path))
     config = result.folder / "config.yaml"
     text = config.read_text()
-    for word, line in (("n_steps", "n_steps: 1"), ("return_fit", "return_fit: 0.0")):
+    for word, value in (("n_steps", "1"), ("long_return_weight", "0.0")):
+        line = f"  {word}: {value}"
         config.write_text(text.replace(line, line[:-1] + "3"))
         assert config.read_text() != text
         with pytest.raises(UsageError, match=f"`{word}`"):
@@ -394,11 +393,11 @@ def test_a_run_can_take_up_or_leave_off_priorities(tmp_path, runs, before, after
         ({"priority_alpha": -0.1}, "priority_alpha"),
         ({"priority_alpha": 0.6, "priority_beta": 1.5}, "priority_beta"),
         ({"priority_beta": 0.5}, "priority_beta"),
-        ({"return_fit": -1.0}, "return_fit"),
-        ({"return_fit": float("inf")}, "return_fit"),
-        ({"return_fit": 0.1, "return_fit_steps": 1}, "return_fit_steps"),
-        ({"return_fit": 0.1, "n_steps": 20}, "return_fit_steps"),
-        ({"return_fit_steps": 8}, "return_fit_steps"),
+        ({"long_return_weight": -1.0}, "long_return_weight"),
+        ({"long_return_weight": float("inf")}, "long_return_weight"),
+        ({"long_return_weight": 0.1, "long_return_steps": 1}, "long_return_steps"),
+        ({"long_return_weight": 0.1, "n_steps": 20}, "long_return_steps"),
+        ({"long_return_steps": 8}, "long_return_steps"),
     ],
 )
 def test_refusals(options, name):

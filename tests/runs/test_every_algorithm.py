@@ -8,9 +8,9 @@ import torch
 from torchrl_elegant.algorithms import ALGORITHMS, OffPolicyConfig
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
-from torchrl_elegant.runs.off_policy_loop import draw
 from torchrl_elegant.runs.policy import load_policy, save_policy
 from torchrl_elegant.trainers.learner import Learner
+from torchrl_elegant.trainers.off_policy import draw
 
 OFF_POLICY = sorted(name for name, kind in ALGORITHMS.items() if issubclass(kind, OffPolicyConfig))
 OPTIONS = {
@@ -18,7 +18,7 @@ OPTIONS = {
     "batch_size": 16,
     "n_steps": 3,
     "priority_alpha": 0.6,
-    "return_fit": 0.1,
+    "long_return_weight": 0.1,
     "reward_scale": 0.5,
     "normalize_observation": True,
     "normalize_value": True,
@@ -44,7 +44,7 @@ def test_from_collector_to_policy_file(name, tmp_path):
     before = buffer.sampler._sum_tree[torch.arange(len(buffer))].clone()
     for batch in draw(buffer, config.batch_size, 4):
         terms = learner.update(batch)
-        assert "loss_return_fit" in terms
+        assert "loss_long_return" in terms
         assert {"priority_weight", "steps_to_next_obs"} <= set(batch.keys())
     assert not torch.equal(buffer.sampler._sum_tree[torch.arange(len(buffer))], before)
     save_policy(tmp_path / "policy.pt", learner.policy, {})
@@ -73,7 +73,7 @@ def test_targets_follow_by_tau(algorithm):
 @pytest.mark.parametrize("name", OFF_POLICY)
 def test_the_return_fit_is_the_square_of_how_far_the_means_are_apart(name):
     """Here the critics value nothing, and the returns end in a termination."""
-    config = ALGORITHMS[name](num_cells=(8,), return_fit=0.1, reward_scale=0.5)
+    config = ALGORITHMS[name](num_cells=(8,), long_return_weight=0.1, reward_scale=0.5)
     env = env_of(config)
     learner = Learner(config.assemble(env))
     with torch.no_grad():
@@ -84,7 +84,7 @@ def test_the_return_fit_is_the_square_of_how_far_the_means_are_apart(name):
     ahead = batch["next"].clone().update({"reward": reward})
     ahead["terminated"] = torch.ones_like(ahead["terminated"])
     batch["ahead"] = ahead.set("steps_to_next_obs", torch.ones(16, dtype=torch.int64))
-    found = learner.update(batch)["loss_return_fit"].item()
+    found = learner.update(batch)["loss_long_return"].item()
     critics = getattr(config, "num_critics", 1)
     assert found == pytest.approx(0.1 * critics * (0.5 * reward.mean().item()) ** 2)
 

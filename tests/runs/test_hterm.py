@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import signal
@@ -20,25 +19,23 @@ from quiet_runs import short_run
 from sameness import assert_same
 
 from torchrl_elegant.algorithms import ALGORITHMS, HTermConfig, OnPolicyConfig
-from torchrl_elegant.algorithms.hterm import HamiltonianTerm
 from torchrl_elegant.cli.commands import train_command
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.data import BestSlices
 from torchrl_elegant.envs import make_env
-from torchrl_elegant.objectives.hamiltonian import term as hamiltonian_term
+from torchrl_elegant.objectives import HamiltonianLoss, HamiltonianTerm
 from torchrl_elegant.objectives.hamiltonian.loss import slice_rewards
 from torchrl_elegant.objectives.hamiltonian.stored_actions import stored_log_prob
 from torchrl_elegant.runs.metrics import read_metrics
 from torchrl_elegant.runs.train import TrainResult, resume, run_with, stored_run
+from torchrl_elegant.trainers import off_policy, on_policy
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.rollout_learner import RolloutLearner
-
-families = importlib.import_module("torchrl_elegant.runs.families")
 
 POINT = "faults.fault_envs:point"
 TERM = HTermConfig(horizon=4, slices=4, period=2, capacity=16)
 DATA = {"normalize_observation": True, "normalize_value": True, "reward_scale": 0.5}
-REPLAY = {"n_steps": 3, "priority_alpha": 0.6, "return_fit": 0.1, **DATA}
+REPLAY = {"n_steps": 3, "priority_alpha": 0.6, "long_return_weight": 0.1, **DATA}
 WORKERS = {"num_workers": 2, "num_envs": 2, "frames_per_batch": 40, "eval_interval": 80}
 
 
@@ -95,18 +92,22 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Learner, dict]]:
     """The learner of every run of a test, and its state when the run's loop began."""
     seen: list[tuple[Learner, dict]] = []
 
-    def watch(name: str, place: int) -> None:
-        loop = getattr(families, name)
+    def watch(module, name: str, place: int) -> None:
+        loop = getattr(module, name)
 
         def spy(*args, **kwargs):
             seen.append((args[place], deepcopy(args[place].state_dict())))
             return loop(*args, **kwargs)
 
-        monkeypatch.setattr(families, name, spy)
+        monkeypatch.setattr(module, name, spy)
 
-    watch("train_off_policy", 2)
-    watch("train_on_policy", 1)
+    watch(off_policy, "train_off_policy", 2)
+    watch(on_policy, "train_on_policy", 1)
     return seen
+
+
+def term_of(learner: Learner) -> HamiltonianTerm:
+    return learner.add_ons["hterm"].term
 
 
 def weights(learner: Learner) -> torch.Tensor:
@@ -137,7 +138,7 @@ CASES = {
     "sac, a movement of two dimensions": ("sac", Arm, {"normalize_observation": True}, {}),
     "sac, pixels": ("sac", "pixel_toys:Film", {}, PIXELS),
     "sac, async": ("sac", POINT, {}, {"collector": "async", "num_workers": 2, "num_envs": 2}),
-    "modsac": ("modsac", POINT, {"std_pull": 0.1}, {}),
+    "modsac": ("modsac", POINT, {"std_regularization": 0.1}, {}),
     "redq": ("redq", POINT, {}, {}),
     "discrete_sac": ("discrete_sac", "CartPole-v1", {}, {}),
     "discrete_sac, async": (
@@ -156,23 +157,23 @@ def test_a_run_reports_the_term(go, runs, case):
     last = read_metrics(result.folder / "metrics.csv")[-1]
     assert math.isfinite(last["loss_hamiltonian"])
     ((learner, _),) = runs
-    assert 0 < len(learner.hterm.store) <= TERM.capacity
-    assert math.isfinite(learner.hterm.loss.scale.spread)
-    stored = saved_learner(checkpoints(result.folder)[-1])["hterm"]
-    assert_same(stored, learner.hterm.state_dict())
+    assert 0 < len(term_of(learner).store) <= TERM.capacity
+    assert math.isfinite(term_of(learner).loss.scale.spread)
+    stored = saved_learner(checkpoints(result.folder)[-1])["add_ons"]["hterm"]
+    assert_same(stored, term_of(learner).state_dict())
 
 
 def test_a_run_without_it_has_no_column_for_it(go):
     assert "loss_hamiltonian" not in go(config("sac", None)).history[-1]
 
 
-@pytest.mark.parametrize("form", ["ratio", "log", "prob", "imitate"])
+@pytest.mark.parametrize("form", ["ratio", "log", "imitate"])
 @pytest.mark.parametrize(("name", "baseline"), [("ppo", "value"), ("ppo", "mean"), ("td3", "zero")])
 def test_every_form_runs(go, runs, name, form, baseline):
     term = replace(TERM, form=form, baseline=baseline, gamma=0.5, bound=None)
     assert math.isfinite(go(config(name, term)).history[-1]["loss_hamiltonian"])
     ((learner, _),) = runs
-    kept = set(learner.hterm.store.sample(1).keys(True, True))
+    kept = set(term_of(learner).store.sample(1).keys(True, True))
     assert ("action_log_prob" in kept) == (form == "ratio")
     assert ({"state_value", ("next", "state_value")} <= kept) == (baseline == "value")
 
@@ -243,15 +244,15 @@ def test_on_policy_every_update_moves_the_actor():
 
 def test_an_actor_that_rests_is_left_alone():
     learner, rows = taught(config("td3", replace(TERM, period=1, weight=10.0)))
-    before = [param.clone() for param in learner.hterm.loss.parameters()]
+    before = [param.clone() for param in term_of(learner).loss.parameters()]
     learner.update(rows[:16])
-    for old, new in zip(before, learner.hterm.loss.parameters(), strict=True):
+    for old, new in zip(before, term_of(learner).loss.parameters(), strict=True):
         assert torch.equal(old, new)
 
 
 def test_without_slices_there_is_no_term():
     learner, rows = taught(config("sac", replace(TERM, horizon=50)))
-    assert len(learner.hterm.store) == 0
+    assert len(term_of(learner).store) == 0
     assert not any(term for _, term in joined(learner, rows, 4))
 
 
@@ -264,9 +265,9 @@ def apart(learner: Learner, rows, monkeypatch) -> list[tuple[torch.Tensor, ...]]
         "step",
         lambda: seen.append([param.grad.clone() for param in learner._params]),
     )
-    generator = learner.hterm.store._generator.get_state()
+    generator = term_of(learner).store._generator.get_state()
     assert "loss_hamiltonian" in learner.update(rows[:16])
-    term, learner.hterm = learner.hterm, None
+    term = learner.add_ons.pop("hterm").term
     learner.update(rows[:16])
     term.store._generator.set_state(generator)
     term._calls = 0
@@ -288,7 +289,7 @@ def size_of(grads) -> float:
 def test_the_gradient_is_that_of_loss_and_term_together(monkeypatch, name, bound):
     """By autograd of both, at one point, the term's brought down to its bound."""
     learner, rows = taught(config(name, replace(TERM, weight=0.5, bound=bound)))
-    count = len(list(learner.hterm.loss.parameters()))
+    count = len(list(term_of(learner).loss.parameters()))
     every = apart(learner, rows, monkeypatch)
     _, base, own = zip(*every[:count], strict=True)
     assert min(size_of(base), size_of(own)) > 1e-3
@@ -350,7 +351,7 @@ def test_the_store_sees_every_row_once(go, runs, shown, name, run, frames):
     go(config(name), **run)
     ((learner, _),) = runs
     rows = torch.cat([rows.flatten(0, 1) for _, rows, _ in shown])
-    assert learner.hterm.store.frames == len(rows) == frames
+    assert term_of(learner).store.frames == len(rows) == frames
     assert len(rows.unique(dim=0)) == frames
     assert len({stream for stream, _, _ in shown}) == (
         2 if name == "sac" and "collector" in run else 1
@@ -373,8 +374,8 @@ def test_actions_of_the_warm_up_are_weighed_by_what_the_actor_finds(go, runs, na
     env = "CartPole-v1" if name == "discrete_sac" else "Pendulum-v1"
     go(config(name, replace(TERM, form="ratio"), warmup=118), env)
     ((learner, _),) = runs
-    kept = learner.hterm.store.sample(16)
-    found = stored_log_prob(learner.hterm.loss, kept, sigma=0.1)
+    kept = term_of(learner).store.sample(16)
+    found = stored_log_prob(term_of(learner).loss, kept, sigma=0.1)
     # The last update has moved it a little since.
     torch.testing.assert_close(kept["action_log_prob"], found.detach(), rtol=0.2, atol=0.2)
     assert (kept["action_log_prob"].abs() > 0.1).all()
@@ -398,21 +399,21 @@ def test_a_rollouts_slices_are_shown_as_the_policy_sees_them(monkeypatch):
     learner = RolloutLearner(conf.assemble(env))
     rollouts = rollouts_of(learner, env, 80)
     rows = [learner.rows(next(rollouts)) for _ in range(2)][-1]
-    seen, backward = [], hamiltonian_term.backward_hamiltonian
+    seen, backward = [], HamiltonianLoss.backward_term
     monkeypatch.setattr(
-        hamiltonian_term,
-        "backward_hamiltonian",
+        HamiltonianLoss,
+        "backward_term",
         lambda loss, slices: seen.append(slices) or backward(loss, slices),
     )
-    state = learner.hterm.store._generator.get_state()
+    state = term_of(learner).store._generator.get_state()
     learner.update(rows[:16])
-    learner.hterm.store._generator.set_state(state)
-    (shown,), raw = seen, learner.hterm.store.sample(TERM.slices)
+    term_of(learner).store._generator.set_state(state)
+    (shown,), raw = seen, term_of(learner).store.sample(TERM.slices)
     norm = learner.policy.norm
     assert norm.scale_0.sub(1).abs().min() > 0.01
     assert torch.equal(shown["observation"], norm("observation", raw["observation"]))
     assert not torch.equal(shown["observation"], raw["observation"])
-    ours = stored_log_prob(learner.hterm.loss, shown, sigma=0.1)
+    ours = stored_log_prob(term_of(learner).loss, shown, sigma=0.1)
     policys = learner.policy.actor.head([norm("observation", raw["observation"])])
     assert torch.equal(ours, policys.log_prob(raw["action"]))
 
@@ -435,7 +436,7 @@ def test_slices_of_a_rollout_hold_what_was_seen_and_what_it_was_worth(monkeypatc
         assert torch.equal(rollout["observation"], raw[-1]["observation"])
         assert torch.equal(rollout["next", "reward"], raw[-1]["next", "reward"])
     raw, found = (torch.cat([part.reshape(-1) for part in parts]) for parts in (raw, found))
-    kept = learner.hterm.store._kept
+    kept = term_of(learner).store._kept
     assert kept.numel() == 240
     same = (kept["observation"].reshape(-1, 1, 3) == raw["observation"]).all(-1)
     assert (same.sum(1) == 1).all()
@@ -454,20 +455,21 @@ def test_slices_of_a_rollout_hold_what_was_seen_and_what_it_was_worth(monkeypatc
     if options:
         scaled = rows["next", "reward"] / raw["next", "reward"][same.long().argmax(1)]
         assert (scaled - 1.0).abs().min() > 0.01
-    errors = slice_rewards(kept, keys=learner.hterm.loss.tensor_keys, gamma=0.99, baseline="value")
+    loss = term_of(learner).loss
+    errors = slice_rewards(kept, keys=loss.tensor_keys, gamma=0.99, baseline="value")
     value, after = rows["state_value"], rows["next"]
     expected = after["reward"] + 0.99 * after["state_value"] * ~after["terminated"] - value
     torch.testing.assert_close(errors.flatten(), expected.squeeze(-1))
     # And that is what the term's scale is of.
-    torch.testing.assert_close(learner.hterm.loss.scale.mean, errors.mean(), rtol=1e-3, atol=1e-5)
-    torch.testing.assert_close(learner.hterm.loss.scale.spread, errors.std(correction=0))
+    torch.testing.assert_close(loss.scale.mean, errors.mean(), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(loss.scale.spread, errors.std(correction=0))
 
 
 def test_log_probabilities_are_those_of_the_policy_that_acted(monkeypatch):
     """Whose scales move as soon as the same batch is counted."""
     term = replace(TERM, form="ratio")
     learner, rows = taught(config("sac", term, normalize_observation=True))
-    batch, store = rows.reshape(4, -1), learner.hterm.store
+    batch, store = rows.reshape(4, -1), term_of(learner).store
     batch["observation"] = batch["observation"] * 2.0
     stored, extend = [], store.extend
     monkeypatch.setattr(store, "extend", lambda b, **o: stored.append(b) or extend(b, **o))
@@ -494,12 +496,12 @@ def test_a_run_goes_on_with_its_slices_and_scale(go, runs, name):
     first = go(config(name))
     resume(first.folder, total_frames=180)
     (before, _), (after, at_start) = runs
-    assert_same(before.state_dict()["hterm"], at_start["hterm"])
-    assert len(at_start["hterm"]["store"]["kept"]["action"]) > 0
-    assert at_start["hterm"]["scale"]["count"] > 50
-    assert at_start["hterm"]["calls"] > 0
-    assert after.hterm.store.frames == 180
-    assert after.hterm._calls > before.hterm._calls
+    assert_same(before.state_dict()["add_ons"]["hterm"], at_start["add_ons"]["hterm"])
+    assert len(at_start["add_ons"]["hterm"]["store"]["kept"]["action"]) > 0
+    assert at_start["add_ons"]["hterm"]["scale"]["count"] > 50
+    assert at_start["add_ons"]["hterm"]["calls"] > 0
+    assert term_of(after).store.frames == 180
+    assert term_of(after)._calls > term_of(before)._calls
 
 
 @pytest.mark.parametrize("kind", [Dials, Arm])
@@ -507,8 +509,8 @@ def test_slices_of_nested_and_dotted_entries_go_on_too(go, runs, kind):
     first = go(config("ppo"), kind)
     resume(first.folder, total_frames=180, env_factory=kind)
     (before, _), (_, at_start) = runs
-    assert_same(before.state_dict()["hterm"], at_start["hterm"])
-    assert {"a.b", ("c", "d")} < set(before.hterm.store.sample(1).keys(True, True))
+    assert_same(before.state_dict()["add_ons"]["hterm"], at_start["add_ons"]["hterm"])
+    assert {"a.b", ("c", "d")} < set(term_of(before).store.sample(1).keys(True, True))
 
 
 @EACH
@@ -523,10 +525,10 @@ def test_a_run_that_was_stopped_midway_goes_on(go, runs, monkeypatch, name):
     monkeypatch.setattr(Learner, "update", interrupted)
     first = go(config(name), total_frames=240)
     (before, _) = runs[0]
-    assert before.hterm.store.frames < 240
+    assert term_of(before).store.frames < 240
     resume(first.folder)
-    assert_same(before.state_dict()["hterm"], runs[1][1]["hterm"])
-    assert runs[1][0].hterm.store.frames == 240
+    assert_same(before.state_dict()["add_ons"]["hterm"], runs[1][1]["add_ons"]["hterm"])
+    assert term_of(runs[1][0]).store.frames == 240
 
 
 def changed(folder: Path, hterm: HTermConfig | None, frames: int = 180) -> TrainResult:
@@ -545,7 +547,7 @@ def test_a_run_can_take_it_up(go, runs, name):
             [*(at_start["loss"][key].reshape(-1) for key, _ in before.loss.named_parameters())]
         ),
     )
-    assert after.hterm.store.frames == 60
+    assert term_of(after).store.frames == 60
     # The metrics of before have no value, and a column from now on.
     rows = read_metrics(second.folder / "metrics.csv")
     found = [math.isfinite(row["loss_hamiltonian"]) for row in rows]
@@ -559,29 +561,29 @@ def test_a_run_can_take_it_up(go, runs, name):
 def test_a_run_can_leave_it_off(go, runs, name):
     first = go(config(name))
     second = changed(first.folder, None)
-    assert runs[1][0].hterm is None
+    assert "hterm" not in runs[1][0].add_ons
     assert [math.isfinite(row["loss_hamiltonian"]) for row in second.history] == [True, True, False]
-    assert saved_learner(checkpoints(first.folder)[-1])["hterm"] is None
+    assert "hterm" not in saved_learner(checkpoints(first.folder)[-1])["add_ons"]
     # Taken up again it starts anew.
     changed(first.folder, TERM, frames=240)
-    assert runs[2][0].hterm.store.frames == 60
+    assert term_of(runs[2][0]).store.frames == 60
 
 
 def test_words_change_it_when_a_run_goes_on(go, runs):
     first = go(config("sac"))
     words = [f"resume={first.folder}", "total_frames=150", "hterm.weight=0.5", "hterm.period=3"]
     assert train_command(words, program="train", default="sac") == 0
-    term = runs[1][0].hterm
+    term = term_of(runs[1][0])
     assert (term.loss.weight, term.period, term.slices) == (0.5, 3, 4)
-    assert_same(runs[0][0].state_dict()["hterm"], runs[1][1]["hterm"])
+    assert_same(runs[0][0].state_dict()["add_ons"]["hterm"], runs[1][1]["add_ons"]["hterm"])
 
 
 def test_a_smaller_store_keeps_the_best(go, runs):
     first = go(config("ppo", replace(TERM, capacity=20)))
     changed(first.folder, replace(TERM, capacity=5))
     (before, _), (_, at_start) = runs
-    kept = at_start["hterm"]["store"]["kept"]["action"]
-    assert torch.equal(kept, before.state_dict()["hterm"]["store"]["kept"]["action"][:5])
+    kept = at_start["add_ons"]["hterm"]["store"]["kept"]["action"]
+    assert torch.equal(kept, before.state_dict()["add_ons"]["hterm"]["store"]["kept"]["action"][:5])
 
 
 @EACH
@@ -589,10 +591,11 @@ def test_slices_of_another_length_are_left_and_told(go, runs, caplog, name):
     first = go(config(name))
     changed(first.folder, replace(TERM, horizon=3))
     (before, _), (after, at_start) = runs
-    assert at_start["hterm"]["store"]["kept"] == {}
+    found = at_start["add_ons"]["hterm"]
+    assert found["store"]["kept"] == {}
     # The scale of rewards is the same for slices of any length.
-    assert_same(before.state_dict()["hterm"]["scale"], at_start["hterm"]["scale"])
-    assert after.hterm.store.sample(2).shape == (2, 3)
+    assert_same(term_of(before).state_dict()["scale"], found["scale"])
+    assert term_of(after).store.sample(2).shape == (2, 3)
     (line,) = [text for text in caplog.messages if "H-term" in text]
     assert "`horizon` must be the 4 steps of the stored slices, got `3`" in line
 
@@ -600,14 +603,14 @@ def test_slices_of_another_length_are_left_and_told(go, runs, caplog, name):
 def test_slices_without_what_another_form_reads_are_left_and_told(go, runs, caplog):
     first = go(config("sac"))
     changed(first.folder, replace(TERM, form="ratio"))
-    assert runs[1][1]["hterm"]["store"]["kept"] == {}
+    assert runs[1][1]["add_ons"]["hterm"]["store"]["kept"] == {}
     (line,) = [text for text in caplog.messages if "H-term" in text]
     assert "got `action_log_prob`" in line
     changed(first.folder, TERM, frames=240)
-    assert set(runs[2][1]["hterm"]["store"]["kept"]) < set(
-        runs[1][0].state_dict()["hterm"]["store"]["kept"]
+    assert set(runs[2][1]["add_ons"]["hterm"]["store"]["kept"]) < set(
+        runs[1][0].state_dict()["add_ons"]["hterm"]["store"]["kept"]
     )
-    assert runs[2][0].hterm.store.frames == 120
+    assert term_of(runs[2][0]).store.frames == 120
 
 
 @pytest.mark.parametrize(
@@ -628,11 +631,11 @@ def test_slices_go_on_where_they_have_what_is_read(caplog, name, before, after, 
     other.load_state_dict(learner.state_dict())
     told = [text for text in caplog.messages if "H-term begins with a new store" in text]
     anew = [text for text in caplog.messages if "H-term measures rewards anew" in text]
-    assert bool(anew) == (learner.hterm.loss.baseline != other.hterm.loss.baseline)
+    assert bool(anew) == (term_of(learner).loss.baseline != term_of(other).loss.baseline)
     if lacks is None:
         assert not told
-        kept = learner.hterm.store._kept["action"][:16]
-        assert torch.equal(other.hterm.store._kept["action"], kept)
+        kept = term_of(learner).store._kept["action"][:16]
+        assert torch.equal(term_of(other).store._kept["action"], kept)
         assert "loss_hamiltonian" in other.update(rows[:16])
     else:
         assert f"got `{lacks}`" in told[0]
@@ -642,9 +645,9 @@ def test_the_terms_own_state_is_what_a_learner_stores():
     learner, rows = taught(config("sac"))
     joined(learner, rows, 3)
     other, _ = taught(config("sac"), steps=8)
-    assert isinstance(other.hterm, HamiltonianTerm)
+    assert isinstance(term_of(other), HamiltonianTerm)
     other.load_state_dict(deepcopy(learner.state_dict()))
-    assert_same(other.state_dict()["hterm"], learner.state_dict()["hterm"])
+    assert_same(other.state_dict()["add_ons"]["hterm"], learner.state_dict()["add_ons"]["hterm"])
     found = []
     for each in (learner, other):
         torch.manual_seed(3)

@@ -23,6 +23,7 @@ from torchrl_elegant.runs.monitor import (
 from torchrl_elegant.trainers.clock import PACE_COLUMNS
 from torchrl_elegant.trainers.evaluation import Evaluation
 from torchrl_elegant.trainers.learner import DivergedError, Learner
+from torchrl_elegant.trainers.ledger import Ledger
 from torchrl_elegant.trainers.ranks import Ranks
 from torchrl_elegant.trainers.run_config import RunConfig
 
@@ -41,15 +42,15 @@ def test_averages_are_over_the_updates_that_had_the_term():
 def test_progress_is_stored_and_found_again():
     before, after = Progress(), Progress()
     assert before.best_return == -math.inf
-    before.frames, before.debt, before.best_return = 7, 1.5, -3.0
+    before.seconds, before.evaluated_at, before.best_return = 1.5, 7, -3.0
     after.load_state_dict(before.state_dict())
     assert vars(after) == vars(before)
 
 
-def test_progress_of_an_older_checkpoint_is_complemented():
+def test_progress_that_lacks_something_is_complemented():
     progress = Progress()
-    progress.load_state_dict({"frames": 5})
-    assert (progress.frames, progress.debt) == (5, 0.0)
+    progress.load_state_dict({"seconds": 5.0})
+    assert (progress.seconds, progress.evaluated_at) == (5.0, -1)
 
 
 @pytest.mark.parametrize(
@@ -60,15 +61,11 @@ def test_the_next_round_number_is_due(frames, interval, due):
 
 
 def test_a_follower_stops_when_it_is_asked_to():
-    class Source:
-        frames = 12
-
     signals = StopSignals()
-    follower = Follower(Progress(), signals, Ranks())
-    assert follower.after(Source()) is True
-    assert follower.progress.frames == 12
+    follower = Follower(signals, Ranks())
+    assert follower.after(None) is True
     signals.reason = "SIGTERM"
-    assert follower.after(Source()) is False
+    assert follower.after(None) is False
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -117,7 +114,8 @@ def watched():
         signals=StopSignals(),
         ranks=Ranks(),
     )
-    source = SimpleNamespace(frames=10, pause=nullcontext, debt=lambda: 0.0, episodes=list)
+    learner.ledger.frames = 10
+    source = SimpleNamespace(pause=nullcontext, train_return=lambda: None)
     return monitor, source, saves, learner
 
 
@@ -146,7 +144,7 @@ class Timed:
 
     def __init__(self, hand):
         self.hand, self.rows, self.end = hand, [], None
-        self.frames, self.returns = 0, 1.0
+        self.returns = 1.0
         self.signals = StopSignals()
 
     def row(self, row):
@@ -176,11 +174,8 @@ class Timed:
     def stop_requested(self):
         return False
 
-    def episodes(self):
-        return []
-
-    def debt(self):
-        return 0.0
+    def train_return(self):
+        return None
 
     def pause(self):
         return nullcontext()
@@ -189,9 +184,9 @@ class Timed:
 def test_rows_and_the_end_say_where_the_time_went(hand):
     parts = Timed(hand)
     progress = Progress()
-    progress.frames, progress.seconds = 40, 7.0  # a run that goes on
-    learner = Learner(SACConfig(num_cells=(8,)).build(make_env("Pendulum-v1")))
-    learner.updates = 20
+    progress.seconds = 7.0  # a run that goes on
+    ledger = Ledger(total_frames=100, frames=40, updates=20)
+    learner = Learner(SACConfig(num_cells=(8,)).build(make_env("Pendulum-v1")), ledger=ledger)
     monitor = Monitor(
         run=RunConfig(total_frames=100, eval_interval=50, checkpoint_interval=100, logger="none"),
         learner=learner,
@@ -202,9 +197,9 @@ def test_rows_and_the_end_say_where_the_time_went(hand):
         signals=parts.signals,
         ranks=Ranks(),
     )
-    parts.frames, learner.updates = 50, 25
+    ledger.frames, ledger.updates = 50, 25
     monitor.after(parts)
-    parts.frames, learner.updates = 100, 65
+    ledger.frames, ledger.updates = 100, 65
     monitor.finish(parts)
     first, second = parts.rows
     spent = 100_000 + 1  # the bar, the first evaluation
@@ -221,4 +216,4 @@ def test_rows_and_the_end_say_where_the_time_went(hand):
 
 
 def test_a_follower_has_a_clock_for_the_loop_to_tell():
-    assert Follower(Progress(), StopSignals(), Ranks()).clock.seconds()["learn"] == 0.0
+    assert Follower(StopSignals(), Ranks()).clock.seconds()["learn"] == 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import signal
@@ -32,15 +31,14 @@ from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import CategoricalActor
 from torchrl_elegant.runs.metrics import read_metrics
-from torchrl_elegant.runs.on_policy_loop import train_on_policy
 from torchrl_elegant.runs.policy import Policy
 from torchrl_elegant.runs.train import TrainResult, resume, run_with, stored_run
+from torchrl_elegant.trainers import on_policy
 from torchrl_elegant.trainers.clock import PACE_COLUMNS, Clock
 from torchrl_elegant.trainers.learner import DivergedError
+from torchrl_elegant.trainers.on_policy import train_on_policy
 from torchrl_elegant.trainers.rollout_learner import RolloutLearner
 from torchrl_elegant.trainers.sources import WorkerRollouts
-
-families = importlib.import_module("torchrl_elegant.runs.families")
 
 SMALL = PPOConfig(num_cells=(8,), batch_size=10, epochs=2)
 POINT = "faults.fault_envs:point"
@@ -59,13 +57,13 @@ def go(tmp_path: Path):
 def learners(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RolloutLearner, dict]]:
     """The learner of every run of a test, and its state when the run's loop began."""
     seen: list[tuple[RolloutLearner, dict]] = []
-    loop = families.train_on_policy
+    loop = on_policy.train_on_policy
 
-    def spy(source, learner, monitor, **kwargs):
+    def spy(source, learner, watcher, **kwargs):
         seen.append((learner, deepcopy(learner.state_dict())))
-        return loop(source, learner, monitor, **kwargs)
+        return loop(source, learner, watcher, **kwargs)
 
-    monkeypatch.setattr(families, "train_on_policy", spy)
+    monkeypatch.setattr(on_policy, "train_on_policy", spy)
     return seen
 
 
@@ -332,7 +330,8 @@ def test_evaluation_leaves_the_training_as_it_is(go):
 def test_a_checkpoint_has_no_buffer(go):
     result = go()
     kept = [path.name for path in checkpoints(result.folder)[-1].glob("components/*")]
-    assert sorted(name.split("-", 1)[1] for name in kept) == ["learner", "progress", "random"]
+    names = sorted(name.split("-", 1)[1] for name in kept)
+    assert names == ["learner", "ledger", "progress", "random"]
 
 
 def test_policy_file_and_checkpoint_hold_the_last_update(go, learners):
@@ -420,7 +419,7 @@ def test_a_killed_worker_ends_the_run_which_goes_on(go, monkeypatch, tmp_path):
     push = WorkerRollouts.push
 
     def killing(self, updates):
-        if self.frames == 80:
+        if self._ledger.frames == 80:
             os.kill(self._collector.procs[0].pid, signal.SIGKILL)
         push(self, updates)
 
@@ -671,7 +670,7 @@ def test_the_command_shows_its_options_and_names_a_mistake(capsys):
     assert "buffer_size" not in shown
     assert call("clip_epsilon=2") == 2
     wrong = capsys.readouterr().err
-    assert "`clip_epsilon` must lie in (0, 1), got `2" in wrong
+    assert "`clip_epsilon` must be a number in (0, 1), got `2" in wrong
     assert "Traceback" not in wrong
 
 

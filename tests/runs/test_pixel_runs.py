@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -95,8 +96,7 @@ def test_sac_runs_on_picture_and_vector_and_goes_on(go, collector):
         "pixel_toys:Film",
         env_kwargs=options,
         **collector,
-        grey=True,
-        frame_stack=2,
+        pixels=Pixels(grayscale=True, frame_stack=2),
         total_frames=120,
     )
     assert int(result.history[-1]["frames"]) == 120
@@ -109,20 +109,22 @@ def test_sac_runs_on_picture_and_vector_and_goes_on(go, collector):
 
 
 def test_ppo_runs_on_what_is_drawn_and_goes_on(go):
-    picture = {"pixels": "render", "resize": 6, "grey": True, "frame_stack": 2}
-    result = go(ON, "pixel_toys:Choices", env_kwargs={"length": 7}, **picture)
+    picture = Pixels(source="render", resize=6, grayscale=True, frame_stack=2)
+    result = go(ON, "pixel_toys:Choices", env_kwargs={"length": 7}, pixels=picture)
     assert result.policy.inputs.shapes == {"observation": (2, 6, 6)}
     before = copy.deepcopy(result.policy.state_dict())
     further = resume(result.folder, total_frames=120)
     assert int(further.history[-1]["frames"]) == 120
     name = "inputs.encoders.0.convolutions.0.weight"
     assert not torch.equal(before[name], further.policy.state_dict()[name])
-    with pytest.raises(UsageError, match="`frame_stack` must stay 2 when a run goes on, got 3"):
-        resume(result.folder, total_frames=160, frame_stack=3)
+    told = r"`pixels` must stay .*frame_stack=2.* when a run goes on, got .*frame_stack=3"
+    with pytest.raises(UsageError, match=told):
+        resume(result.folder, total_frames=160, pixels=replace(picture, frame_stack=3))
 
 
 def test_a_film_shows_the_policy_what_it_was_trained_on(go):
-    result = go(ON, "CartPole-v1", pixels="render", resize=16, grey=True, frame_stack=2)
+    pixels = Pixels(source="render", resize=16, grayscale=True, frame_stack=2)
+    result = go(ON, "CartPole-v1", pixels=pixels)
     _, film = evaluate_run(result.folder, episodes=1, video=True)
     assert film is not None
     assert film.stat().st_size > 1_000
@@ -146,11 +148,11 @@ def test_a_policy_takes_bytes_as_the_environment_gives_them(go, shape):
 
 
 def test_the_policy_file_says_how_to_see(go):
-    pixels = {"pixels": "render", "resize": 6, "frame_stack": 2}
-    result = go(OFF, "pixel_toys:Film", **pixels)
+    pixels = Pixels(source="render", resize=6, frame_stack=2)
+    result = go(OFF, "pixel_toys:Film", pixels=pixels)
     policy = Policy.load(result.folder / "policy.pt")
     seen = Pixels(**policy.metadata["pixels"])
-    assert seen == Pixels(source="render", resize=6, frame_stack=2)
+    assert seen == pixels
     env = seen.wrap(Film(render_mode="rgb_array"))
     observation, _ = env.reset()
     action = policy(observation)
@@ -201,7 +203,7 @@ def test_workers_leave_bytes_and_the_buffer_keeps_them():
         total_frames=32,
         keys=keys,
     ) as collector:
-        staged = collector._mover._stage._table
+        staged = collector._writer._rings._table
         assert staged["eye"].dtype == torch.uint8
         collector.start()
         assert collector.wait_for(32, timeout=60)

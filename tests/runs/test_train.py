@@ -25,17 +25,17 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.algorithms import HTermConfig, ModSACConfig, PPOConfig, SACConfig
 from torchrl_elegant.config.text import UsageError
+from torchrl_elegant.envs import Pixels
 from torchrl_elegant.runs import load_policy
 from torchrl_elegant.runs.metrics import read_metrics
 from torchrl_elegant.runs.policy import Policy
 from torchrl_elegant.runs.train import TrainResult, resume, run_with, stored_run
-from torchrl_elegant.trainers import Evaluation, PolicyEvaluator
+from torchrl_elegant.trainers import Evaluation, PolicyEvaluator, off_policy
 from torchrl_elegant.trainers.clock import PACE_COLUMNS
 from torchrl_elegant.trainers.learner import DivergedError, Learner
 
 # The package gives this name to the function.
 train_module = importlib.import_module("torchrl_elegant.runs.train")
-families = importlib.import_module("torchrl_elegant.runs.families")
 
 SMALL = SACConfig(num_cells=(8,), batch_size=8, warmup=20, buffer_size=1_000)
 POINT = "faults.fault_envs:point"
@@ -54,13 +54,13 @@ def go(tmp_path: Path):
 def learners(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Learner, dict]]:
     """The learner of every run of a test, and its state when the run's loop began."""
     seen: list[tuple[Learner, dict]] = []
-    loop = families.train_off_policy
+    loop = off_policy.train_off_policy
 
-    def spy(source, buffer, learner, monitor, **kwargs):
+    def spy(source, buffer, learner, watcher, **kwargs):
         seen.append((learner, deepcopy(learner.state_dict())))
-        return loop(source, buffer, learner, monitor, **kwargs)
+        return loop(source, buffer, learner, watcher, **kwargs)
 
-    monkeypatch.setattr(families, "train_off_policy", spy)
+    monkeypatch.setattr(off_policy, "train_off_policy", spy)
     return seen
 
 
@@ -297,7 +297,10 @@ def test_a_stop_ends_an_evaluation_without_an_end_and_what_is_learnt_is_kept(go,
 
 def test_another_size_is_named_when_a_run_goes_on(go):
     folder = go().folder
-    message = r"`num_cells` must stay .* \(num_cells=\(8,\)\) .*, got num_cells=\(16,\)"
+    message = (
+        r"`num_cells` cannot change on resume: the stored run has num_cells=\(8,\), got "
+        r"num_cells=\(16,\)"
+    )
     _, run, config = stored_run(folder)
     longer, larger = replace(run, total_frames=90), replace(config, num_cells=(16,))
     with pytest.raises(UsageError, match=message):
@@ -323,15 +326,17 @@ def test_more_frames_a_batch_than_there_are_is_refused(go):
 
 def test_a_buffer_of_pictures_beyond_all_memory_is_refused(go):
     large = SACConfig(buffer_size=10**9)
+    pixels = Pixels(source="render", resize=84, frame_stack=4, grayscale=True)
     with pytest.raises(UsageError, match="`buffer_size` must fit into memory, got 1000000000 rows"):
-        go(large, pixels="render", resize=84, frame_stack=4, grey=True)
+        go(large, pixels=pixels)
 
 
 @pytest.mark.parametrize("name", ["max_age", "capacity"])
 def test_slices_of_pictures_beyond_all_memory_are_refused(go, name):
     long = SACConfig(buffer_size=1000, hterm=HTermConfig(**{name: 10**9}))
+    pixels = Pixels(source="render", resize=84, frame_stack=4, grayscale=True)
     with pytest.raises(UsageError, match=rf"`hterm\.{name}` must fit into memory, got 1000000000"):
-        go(long, pixels="render", resize=84, frame_stack=4, grey=True)
+        go(long, pixels=pixels)
 
 
 @pytest.mark.parametrize("frames", [60, 20])
@@ -474,6 +479,21 @@ def test_updates_that_a_stop_left_undone_are_made_afterwards(go, monkeypatch):
     assert (frames_of(second), updates_of(second)) == (120, 500)
 
 
+@pytest.mark.parametrize(("given", "used"), [(3, 3), (0, 2)])
+def test_threads_are_those_asked_for_and_those_of_before_afterwards(go, monkeypatch, given, used):
+    seen, update = [], Learner.update
+
+    def spy(self, batch):
+        seen.append(torch.get_num_threads())
+        return update(self, batch)
+
+    monkeypatch.setattr(Learner, "update", spy)
+    torch.set_num_threads(2)
+    go(threads=given)
+    assert set(seen) == {used}
+    assert torch.get_num_threads() == 2
+
+
 def test_evaluation_leaves_the_training_as_it_is(go):
     seldom = go(name="seldom", eval_interval=60)
     often = go(name="often", eval_interval=10, eval_episodes=3)
@@ -548,8 +568,7 @@ def second_is_broken(at: int):
     made = []
 
     def factory() -> Point:
-        # The first serves to build the networks, and is closed.
-        made.append(Point(at=at if len(made) == 2 else 0, reward=float("nan")))
+        made.append(Point(at=at if len(made) == 1 else 0, reward=float("nan")))
         return made[-1]
 
     return factory

@@ -98,7 +98,7 @@ def test_epsilon_moves_along_the_run(tmp_path, monkeypatch):
         "torchrl_elegant.modules.EpsilonGreedyActor.explore",
         lambda self, epsilon: (seen.append(epsilon), explore(self.epsilon, epsilon)),
     )
-    run(DQNConfig(epsilon_part=0.5, epsilon_end=0.1, **SMALL), tmp_path / "run")
+    run(DQNConfig(exploration_fraction=0.5, epsilon_end=0.1, **SMALL), tmp_path / "run")
     assert seen[0] == 1.0
     assert seen == sorted(seen, reverse=True)
     assert seen[-1] == pytest.approx(0.1)

@@ -19,6 +19,8 @@ from torchrl_elegant.algorithms import HTermConfig, ModSACConfig, PPOConfig, SAC
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.runs.monitor import Monitor
 from torchrl_elegant.runs.train import resume, train
+from torchrl_elegant.trainers import off_policy
+from torchrl_elegant.trainers import on_policy as on_policy_family
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.ranks import Ranks
 
@@ -77,20 +79,14 @@ def gradients(folder: Path) -> None:
 def run_here(folder: Path, hterm: HTermConfig | None = None, **run) -> None:
     """A whole run; what each rank is left with goes to a file."""
     kept = {}
-    train_module = sys.modules["torchrl_elegant.runs.train"]
-    families = sys.modules["torchrl_elegant.runs.families"]
-    build, loop = train_module.build_learner, families.train_off_policy
+    loop = off_policy.train_off_policy
 
-    def keep_learner(*args):
-        kept["learner"], environment = build(*args)
-        return kept["learner"], environment
+    def keep(source, buffer, learner, watcher, **kwargs):
+        loop(source, buffer, learner, watcher, **kwargs)
+        kept.update(learner=learner.state_dict(), frames=learner.ledger.frames, rows=len(buffer))
+        kept.update(watches=isinstance(watcher, Monitor), actions=buffer[:]["action"].flatten())
 
-    def keep_source(source, buffer, learner, monitor, **kwargs):
-        loop(source, buffer, learner, monitor, **kwargs)
-        kept.update(frames=source.frames, rows=len(buffer), watches=isinstance(monitor, Monitor))
-        kept["actions"] = buffer[:]["action"].flatten()
-
-    train_module.build_learner, families.train_off_policy = keep_learner, keep_source
+    off_policy.train_off_policy = keep
     config = ModSACConfig(num_cells=(8,), batch_size=16, warmup=40, hterm=hterm, **NORMALISED)
     settings = {
         "frames_per_batch": 4,
@@ -104,19 +100,16 @@ def run_here(folder: Path, hterm: HTermConfig | None = None, **run) -> None:
         result = resume(folder / "run", **run)
     else:
         result = train(config, POINT, folder=str(folder / "run"), **{**settings, **run})
-    learner = kept.pop("learner")
-    rank = Ranks().rank
-    page = {**kept, "learner": learner.state_dict(), "history": len(result.history)}
-    torch.save(page, folder / f"rank-{rank}.pt")
+    page = {**kept, "history": len(result.history)}
+    torch.save(page, folder / f"rank-{Ranks().rank}.pt")
 
 
 def on_policy(folder: Path, hterm: HTermConfig | None = None) -> None:
     """A whole run of PPO; what each rank is left with goes to a file."""
     kept: dict = {"rows": [], "first": []}
-    families = sys.modules["torchrl_elegant.runs.families"]
-    loop = families.train_on_policy
+    loop = on_policy_family.train_on_policy
 
-    def watch(source, learner, monitor, **kwargs):
+    def watch(source, learner, watcher, **kwargs):
         rows = learner.rows
 
         def keep(rollout):
@@ -125,11 +118,11 @@ def on_policy(folder: Path, hterm: HTermConfig | None = None) -> None:
             return rows(rollout)
 
         learner.rows = keep
-        loop(source, learner, monitor, **kwargs)
-        kept.update(frames=source.frames, learner=learner.state_dict())
-        kept["watches"] = isinstance(monitor, Monitor)
+        loop(source, learner, watcher, **kwargs)
+        kept.update(frames=learner.ledger.frames, learner=learner.state_dict())
+        kept["watches"] = isinstance(watcher, Monitor)
 
-    families.train_on_policy = watch
+    on_policy_family.train_on_policy = watch
     config = PPOConfig(num_cells=(8,), batch_size=16, epochs=2, hterm=hterm, **NORMALISED)
     settings = {"num_envs": 2, "frames_per_batch": 40, "eval_episodes": 1, "eval_interval": 80}
     settings |= {"logger": "none", "progress": False, "folder": str(folder / "run")}

@@ -66,12 +66,14 @@ def test_env_kwargs_are_a_copy():
         ("eval_episodes", 0, "1 or more"),
         ("checkpoint_interval", 0, "1 or more"),
         ("keep_last", 0, "1 or more"),
-        ("save_buffer", 1, "bool"),
+        ("save_buffer", 1, "true or false"),
         ("target_return", float("nan"), "finite"),
         ("target_return", True, "finite"),
         ("folder", "", "path"),
+        ("evaluation_env", "mine", "one of own, shared, got `mine`"),
+        ("pixels", "render", r"Pixels\(\.\.\.\), or none"),
         ("logger", "tensorbord", "one of auto, none, tensorboard, wandb, mlflow"),
-        ("progress", "yes", "bool"),
+        ("progress", "yes", "true or false"),
     ],
 )
 def test_wrong_values_are_named(name, value, words):

@@ -29,7 +29,7 @@ from sameness import assert_same
 from torchrl_elegant.algorithms import SACConfig
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.runs.metrics import read_metrics
-from torchrl_elegant.runs.plan import per_rank
+from torchrl_elegant.trainers.family import family_of
 from torchrl_elegant.trainers.ranks import Ranks
 from torchrl_elegant.trainers.run_config import RunConfig
 
@@ -93,7 +93,7 @@ def test_two_ranks_train_one_policy_and_the_first_alone_writes(tmp_path):
     # Networks, targets, moments, temperature, ModSAC's schedule and the running scales of what
     # both have seen, to the last bit.
     assert_same(trained(first), trained(second))
-    assert first["learner"]["prepare"]["returns"]["count"] == 200
+    assert first["learner"]["add_ons"]["scaling"]["returns"]["count"] == 200
     assert first["learner"]["schedule"]["critic_updates"] == 160
     assert first["frames"] == second["frames"] == 200
     assert first["rows"] == second["rows"] == 100
@@ -120,7 +120,7 @@ def test_two_ranks_learn_one_policy_from_rollouts_of_their_own(tmp_path):
     complete("on_policy", tmp_path, "2")
     first, second = pages(tmp_path)
     assert_same(first["learner"], second["learner"])
-    assert first["learner"]["prepare"]["observations"]["observation"]["count"] == 108
+    assert first["learner"]["add_ons"]["scaling"]["observations"]["observation"]["count"] == 108
     # Of each rollout of 40 frames 20 a rank, in batches of 8; of the last 28 frames 14.
     assert first["rows"] == second["rows"] == [20, 20, 14]
     assert first["frames"] == second["frames"] == 108
@@ -136,7 +136,7 @@ def test_two_ranks_learn_one_policy_from_rollouts_of_their_own(tmp_path):
 def test_two_ranks_with_stores_of_their_own_slices_train_one_policy(tmp_path, task, frames):
     complete(task, tmp_path, "2")
     first, second = pages(tmp_path)
-    terms = [page["learner"].pop("hterm") for page in (first, second)]
+    terms = [page["learner"]["add_ons"].pop("hterm") for page in (first, second)]
     left, right = (
         trained(page) if task == "hterm" else page["learner"] for page in (first, second)
     )
@@ -158,7 +158,9 @@ def test_ranks_that_go_on_draw_slices_of_their_own(tmp_path):
     complete("hterm,hterm_goes_on", tmp_path, "2")
     first, second = pages(tmp_path)
     assert first["frames"] == second["frames"] == 440
-    one, other = (page["learner"].pop("hterm")["store"]["generator"] for page in (first, second))
+    one, other = (
+        page["learner"]["add_ons"].pop("hterm")["store"]["generator"] for page in (first, second)
+    )
     assert not torch.equal(one, other)
     assert_same(trained(first), trained(second))
 
@@ -222,15 +224,15 @@ def three_ranks(monkeypatch: pytest.MonkeyPatch) -> Ranks:
 def test_ranks_share_batch_and_buffer(three_ranks):
     assert not three_ranks.is_first
     config = SACConfig(batch_size=9, buffer_size=100)
-    share = per_rank(RunConfig(), config, three_ranks)
+    share = family_of(RunConfig(), config, three_ranks).share
     assert (share.batch_size, share.buffer_size) == (3, 34)
 
 
 def test_what_ranks_cannot_share_is_refused(three_ranks):
     with pytest.raises(UsageError, match="`batch_size` must be a multiple of the 3 ranks, got 8"):
-        per_rank(RunConfig(), SACConfig(batch_size=8), three_ranks)
+        family_of(RunConfig(), SACConfig(batch_size=8), three_ranks)
     with pytest.raises(UsageError, match="`collector` must be sync under torchrun"):
-        per_rank(RunConfig(collector="async"), SACConfig(batch_size=9), three_ranks)
+        family_of(RunConfig(collector="async"), SACConfig(batch_size=9), three_ranks)
 
 
 def test_one_gpu_for_all_ranks_is_refused(three_ranks):

@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 from tensordict.nn import TensorDictModuleBase
 from torch import nn
-from torchrl.envs import GymEnv
+from torchrl.envs import GymWrapper
 from torchrl.envs.utils import ExplorationType, exploration_type
 
 from torchrl_elegant.envs import make_env
@@ -21,7 +21,6 @@ from torchrl_elegant.trainers import evaluation as play
 from torchrl_elegant.trainers.evaluation import (
     Evaluation,
     PolicyEvaluator,
-    evaluation_env,
     student_t95,
 )
 
@@ -64,10 +63,9 @@ class Policy(TensorDictModuleBase):
 @pytest.fixture(params=[None, 1])
 def evaluator(request):
     policy = Policy()
-    evaluator = PolicyEvaluator(make_env(Counting, request.param), policy, episodes=4)
-    yield evaluator, policy
-    evaluator.shutdown()
-    evaluator.shutdown()
+    env = make_env(Counting, request.param)
+    yield PolicyEvaluator(env, policy, episodes=4), policy
+    env.close()
 
 
 def test_every_episode_counts_once(evaluator):
@@ -100,12 +98,6 @@ def test_learning_goes_on_as_if_not_evaluated(evaluator):
     assert policy.level.requires_grad
 
 
-def test_several_environments_are_refused():
-    several = make_env(partial(GymEnv, "Pendulum-v1"), 3)
-    with pytest.raises(ValueError, match="`env` must be a single environment, got 3"):
-        PolicyEvaluator(several, Policy(), episodes=1)
-
-
 def test_episodes_without_an_end_are_left_when_somebody_asks(caplog, monkeypatch):
     monkeypatch.setattr(play, "_LONG", 600)
     env = make_env(partial(gymnasium.make, "Pendulum-v1", max_episode_steps=10**9), 2)
@@ -118,33 +110,30 @@ def test_episodes_without_an_end_are_left_when_somebody_asks(caplog, monkeypatch
 
     with pytest.raises(play.PlayStopped), caplog.at_level("WARNING", "torchrl"):
         evaluator.evaluate(stop)
-    evaluator.shutdown()
     assert caplog.text.count("`env` must end its episodes") == 1
 
 
+def wrapped():
+    """The same as an environment of TorchRL's."""
+    return GymWrapper(Counting())
+
+
+@pytest.mark.parametrize("factory", [Counting, wrapped])
 @pytest.mark.parametrize(("envs", "episodes"), [(2, 4), (3, 4), (4, 3), (1, 3)])
-def test_side_by_side_each_environment_plays_its_share(envs, episodes):
+def test_side_by_side_each_environment_plays_its_share(factory, envs, episodes):
     # Every environment plays 2, 5, 2, 5, ... steps: the first to finish are not the ones counted.
-    evaluator = PolicyEvaluator(make_env(Counting, envs), Policy(), episodes=episodes)
-    shares = [episodes // envs + (row < episodes % envs) for row in range(envs)]
-    expected = [2 if number % 2 == 0 else 5 for share in shares for number in range(share)]
+    env = make_env(factory, envs)
+    evaluator = PolicyEvaluator(env, Policy(), episodes=episodes)
     result = evaluator.evaluate()
-    assert sorted(result.lengths) == sorted(expected)
+    assert sorted(result.lengths) == expected_lengths(envs, episodes)
     assert list(result.returns) == pytest.approx([0.5 * length for length in result.lengths])
     assert len(evaluator.evaluate().lengths) == episodes
-    evaluator.shutdown()
+    env.close()
 
 
-def test_as_many_environments_as_are_stepped_together():
-    made = []
-
-    def make(count):
-        made.append(count)
-        return make_env(Counting, count)
-
-    assert [evaluation_env(make, episodes).num_envs for episodes in (1, 5, 40)] == [1, 5, 16]
-    torchrl = evaluation_env(lambda count: make_env(partial(GymEnv, "Pendulum-v1"), count), 5)
-    assert torchrl.batch_size == (1,)
+def expected_lengths(envs, episodes):
+    shares = [episodes // envs + (row < episodes % envs) for row in range(envs)]
+    return sorted(2 if number % 2 == 0 else 5 for share in shares for number in range(share))
 
 
 def test_statistics():

@@ -22,6 +22,7 @@ from torchrl_elegant.algorithms import (
     Ramp,
     SACConfig,
 )
+from torchrl_elegant.algorithms.hterm import HTermConfig
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.objectives import SACLoss
 from torchrl_elegant.trainers.learner import DivergedError, Learner
@@ -170,7 +171,7 @@ def test_divergence_of_the_actor_alone(batches):
 
 @CONFIGS
 def test_continues_bit_for_bit(config, batches):
-    options = {"std_pull": 0.1, "trust_window": 7} if config is ModSACConfig else {}
+    options = {"std_regularization": 0.1, "trust_window": 7} if config is ModSACConfig else {}
     learner = make_learner(config, **options)
     for batch in batches[:5]:
         learner.observe(batch)
@@ -188,25 +189,34 @@ def test_continues_bit_for_bit(config, batches):
     assert not changed(other, snapshot(learner))
 
 
-def test_gradient_norm_is_held(batches):
-    norms = {None: [], 0.25: [], 100.0: []}
+def test_gradient_norm_of_each_group_is_held(batches):
+    norms = {None: [], 0.25: [], 1.0: [], 100.0: []}
     for limit, found in norms.items():
         learner = make_learner(max_grad_norm=limit)
         step, optimizer = learner.optimizer.step, learner.optimizer
-        params = [p for group in optimizer.param_groups for p in group["params"]]
 
-        def watched(step=step, params=params, found=found):
+        def watched(step=step, groups=optimizer.param_groups, found=found):
+            before = [norm_of_gradients(group) for group in groups]
             # Some clip before they step and some while they do: afterwards it is done.
             step()
-            found.append(torch.stack([p.grad.norm() for p in params]).norm().item())
+            found.append((before, [norm_of_gradients(group) for group in groups]))
 
         optimizer.step = watched
         for batch in batches[:3]:
             learner.update(batch.clone())
-    assert min(norms[None]) > 1.0
-    assert norms[0.25] == pytest.approx([0.25] * 3, rel=1e-4)
+    assert min(max(after) for _, after in norms[None]) > 1.0
+    # Actor, critics and temperature: each is held on its own.
+    assert [after for _, after in norms[0.25]] == [pytest.approx([0.25] * 3, rel=1e-4)] * 3
+    for before, after in norms[1.0]:
+        assert before[0] < 1.0 < min(before[1:])
+        assert after == pytest.approx([before[0], 1.0, 1.0], rel=1e-4)
     # What lies below the limit is left as it is.
-    assert norms[100.0] == pytest.approx(norms[None], rel=1e-6)
+    for (_, after), (_, free) in zip(norms[100.0], norms[None], strict=True):
+        assert after == pytest.approx(free, rel=1e-6)
+
+
+def norm_of_gradients(group):
+    return torch.stack([param.grad.norm() for param in group["params"]]).norm().item()
 
 
 @pytest.mark.parametrize("config", [DQNConfig, PPOConfig, A2CConfig, SACConfig])
@@ -227,7 +237,7 @@ def test_a_norm_that_the_optimiser_brings_is_left():
 
 def test_observe(batches):
     make_learner().observe(batches[0])
-    learner = make_learner(ModSACConfig, std_pull=0.1)
+    learner = make_learner(ModSACConfig, std_regularization=0.1)
     learner.observe(batches[0])
     assert learner.loss.std_updates == 1
     learner.observe(batches[0][:0])
@@ -294,7 +304,7 @@ def test_parameters_that_are_no_numbers_are_named():
 
 
 def test_new_data_is_shown_on_the_device_of_the_policy(batches):
-    learner = make_learner(ModSACConfig)
+    learner = make_learner(ModSACConfig, std_regularization=0.1)
     seen = []
     learner.loss.observe = seen.append
     learner.policy = learner.policy.to("meta")
@@ -309,3 +319,17 @@ def test_ramps_follow_the_progress_that_the_learner_is_told():
     learner = Learner(parts)
     learner.at(0.5)
     assert seen == [1.0, 0.5]
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_the_h_term_joins_updates_of_the_actor_whatever_its_gradients_hold(to_none):
+    config = SACConfig(
+        num_cells=(8,), actor_period=2, hterm=HTermConfig(horizon=4, period=1, form="log")
+    )
+    learner = Learner(config.assemble(env()))
+    steps = env().rollout(40)
+    learner.observe(steps)
+    batch, zero_grad = steps.reshape(-1), learner.optimizer.zero_grad
+    learner.optimizer.zero_grad = lambda: zero_grad(set_to_none=to_none)
+    seen = ["loss_hamiltonian" in learner.update(batch) for _ in range(4)]
+    assert seen == [False, True, False, True]

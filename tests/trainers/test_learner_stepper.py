@@ -127,12 +127,12 @@ def test_what_is_collected_is_shown_to_a_learner_that_wants_to_see_it():
     trainer.optimization_stepper.step = counted
     trainer.train()
     assert joined == [True] * 20
-    assert len(learner.hterm.store) == 160 / 4
-    assert learner.prepare.state_dict()["observations"]["observation"]["count"] == 160
+    assert len(learner.add_ons["hterm"].term.store) == 160 / 4
+    assert learner.add_ons["scaling"].state_dict()["observations"]["observation"]["count"] == 160
 
 
 def test_what_moves_over_a_run_moves_with_the_trainers_frames():
-    config = partial(DDPGConfig, noise_std=0.4, noise_std_end=0.2, lr_part=0.0)
+    config = partial(DDPGConfig, noise_std=0.4, noise_std_end=0.2, lr_end_fraction=0.0)
     trainer, learner = make_trainer(config)
     assert learner.policy.noise.scale == pytest.approx(0.4)
     trainer.train()
@@ -141,7 +141,7 @@ def test_what_moves_over_a_run_moves_with_the_trainers_frames():
 
 
 def test_a_fit_to_longer_returns_says_what_rows_lack():
-    trainer, _ = make_trainer(partial(SACConfig, return_fit=0.1))
+    trainer, _ = make_trainer(partial(SACConfig, long_return_weight=0.1))
     with pytest.raises(KeyError, match="rows must have an entry 'ahead'"):
         trainer.train()
 

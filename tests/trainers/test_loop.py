@@ -10,10 +10,10 @@ import torch
 from tensordict import TensorDict
 
 from torchrl_elegant.data import make_buffer
-from torchrl_elegant.runs.off_policy_loop import draw, train_off_policy
 from torchrl_elegant.trainers.clock import Clock
+from torchrl_elegant.trainers.off_policy import draw, train_off_policy
 
-loop = importlib.import_module("torchrl_elegant.runs.off_policy_loop")
+loop = importlib.import_module("torchrl_elegant.trainers.off_policy")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
+from torchrl_elegant.trainers.ledger import Ledger
 from torchrl_elegant.trainers.sources import RolloutSource
 
 
@@ -36,19 +37,21 @@ class Collector:
 
 
 class Learner:
-    def __init__(self) -> None:
-        self.policy = nn.Linear(1, 1)
+    device = torch.device("cpu")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.policy, self.ledger = nn.Linear(1, 1), ledger
         self.progress: list[float] = []
 
     def at(self, progress: float) -> None:
         self.progress.append(progress)
 
 
-def source_of(*shape: int, total: int, **options):
-    learner = Learner()
+def source_of(*shape: int, total: int, frames: int = 0, **options):
+    learner = Learner(Ledger(total_frames=total, frames=frames))
     collector = Collector(learner.policy, *shape)
     collector.learner = learner
-    return RolloutSource(collector, learner, total_frames=total, **options), collector
+    return RolloutSource(collector, learner, **options), collector
 
 
 @pytest.mark.parametrize(
@@ -67,34 +70,34 @@ def source_of(*shape: int, total: int, **options):
     ],
 )
 def test_the_last_rollout_is_cut_where_the_total_is_reached(shape, total, ranks, steps, frames):
-    source, _ = source_of(*shape, total=total, ranks=ranks)
+    source, collector = source_of(*shape, total=total, ranks=ranks)
     rollouts = list(source)
     assert [rollout.shape[-1] for rollout in rollouts] == steps
-    assert source.frames == frames
+    assert collector.learner.ledger.frames == frames
     assert all(rollout.shape[:-1] == shape[:-1] for rollout in rollouts)
     whole = torch.cat([rollout["number"].reshape(-1, rollout.shape[-1])[0] for rollout in rollouts])
     assert whole.tolist() == list(range(sum(steps)))
 
 
 def test_frames_are_counted_before_they_are_handed_out():
-    source, _ = source_of(2, 5, total=30)
-    assert [source.frames for _ in source] == [10, 20, 30]
+    source, collector = source_of(2, 5, total=30)
+    assert [collector.learner.ledger.frames for _ in source] == [10, 20, 30]
 
 
 def test_a_run_that_goes_on_counts_on():
-    source, _ = source_of(2, 5, total=30, frames=14)
+    source, collector = source_of(2, 5, total=30, frames=14)
     assert [rollout.shape[-1] for rollout in source] == [5, 3]
-    assert source.frames == 30
+    assert collector.learner.ledger.frames == 30
 
 
-def test_episodes_are_told_once_and_none_of_what_was_cut():
+def test_returns_of_episodes_are_told_once_and_none_of_what_was_cut():
     source, _ = source_of(2, 6, total=14)
     rollouts = iter(source)
     next(rollouts)
-    assert source.episodes() == [(30.0, 4), (30.0, 4)]
-    assert source.episodes() == []
+    assert source.train_return() == 30.0
+    assert source.train_return() is None
     next(rollouts)  # of steps 6 to 11 only the first
-    assert source.episodes() == []
+    assert source.train_return() is None
     assert list(rollouts) == []
 
 
@@ -104,14 +107,14 @@ def test_weights_go_to_a_policy_that_acts_elsewhere():
     collector.policy = nn.Linear(1, 1)
     source.push(1)
     torch.testing.assert_close(
-        collector.policy.state_dict(), source._learner.policy.state_dict(), atol=0.0, rtol=0.0
+        collector.policy.state_dict(), collector.learner.policy.state_dict(), atol=0.0, rtol=0.0
     )
 
 
 def test_nothing_is_owed_and_the_collector_is_closed():
     source, collector = source_of(1, 4, total=8)
     list(source)
-    assert source.debt() == 0.0
+    assert collector.learner.ledger.owed == 0.0
     with source.pause():
         pass
     source.shutdown()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from unittest.mock import Mock
@@ -17,36 +16,32 @@ from torchrl_elegant.algorithms import DDPGConfig, DQNConfig, ModSACConfig, SACC
 from torchrl_elegant.collectors import Pacer, SyncCollector
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
-from torchrl_elegant.runs import collection
-from torchrl_elegant.runs.collection import build_source
-from torchrl_elegant.runs.plan import Counters, planned
 from torchrl_elegant.runs.train import resume, train
+from torchrl_elegant.trainers import family as families
+from torchrl_elegant.trainers import off_policy
+from torchrl_elegant.trainers.environments import Environments
+from torchrl_elegant.trainers.family import family_of
 from torchrl_elegant.trainers.learner import Learner
+from torchrl_elegant.trainers.ledger import Ledger
 from torchrl_elegant.trainers.ranks import Ranks
 from torchrl_elegant.trainers.run_config import RunConfig
-from torchrl_elegant.trainers.sources import AsyncSource, SyncSource, behaviour_copy, copy_weights
+from torchrl_elegant.trainers.sources import AsyncSource, SyncSource, acting_copy, copy_weights
 
 POINT = "faults.fault_envs:point"
 CONFIG = SACConfig(num_cells=(8,), batch_size=8, warmup=4)
 
 
-def sync_source(*, rate: float = 1.0, free: float = 4, batch: int = 4, total: int = 16, **more):
+def sync_source(
+    *, rate: float = 1.0, free: float = 4, batch: int = 4, total: int = 16, frames: int = 0, ranks=1
+):
     env = make_env(POINT, 2, seed=0)
-    learner = Learner(CONFIG.build(env))
+    ledger = Ledger(total_frames=total, updates_per_frame=rate, free_frames=free, frames=frames)
+    learner = Learner(CONFIG.build(env), ledger=ledger)
     buffer = make_buffer(size=100)
     collector = SyncCollector(
         env, learner.policy, frames_per_batch=batch, total_frames=-1, track_traj_ids=False
     )
-    source = SyncSource(
-        collector,
-        buffer,
-        learner,
-        keys=learner.loss.in_keys,
-        total_frames=total,
-        updates_per_frame=rate,
-        free_frames=free,
-        **more,
-    )
+    source = SyncSource(collector, buffer, learner, keys=learner.loss.in_keys, ranks=ranks)
     return source, buffer, learner
 
 
@@ -54,7 +49,7 @@ def due(source: SyncSource, learner: Learner) -> list[int]:
     """What the source asks for when all of it is done at once."""
     asked = []
     for updates in source:
-        learner.updates += updates
+        learner.ledger.updates += updates
         asked.append(updates)
     source.shutdown()
     return asked
@@ -75,9 +70,9 @@ def due(source: SyncSource, learner: Learner) -> list[int]:
 def test_updates_owed_follow_the_frames(rate, free, expected):
     source, buffer, learner = sync_source(rate=rate, free=free)
     assert due(source, learner) == expected
-    assert source.frames == len(buffer) == 16
-    assert source.debt() == pytest.approx(rate * (16 - free) - sum(expected))
-    assert source.debt() < 1
+    assert learner.ledger.frames == len(buffer) == 16
+    assert learner.ledger.owed == pytest.approx(rate * (16 - free) - sum(expected))
+    assert learner.ledger.owed < 1
 
 
 @pytest.mark.parametrize(("batch", "expected"), [(100, [29]), (20, [5, 6, 6, 6, 6])])
@@ -90,7 +85,7 @@ def test_updates_owed_lose_no_rounding(batch, expected):
 def test_ranks_collect_their_share():
     source, buffer, learner = sync_source(ranks=2, total=32)
     assert due(source, learner) == [4, 8, 8, 8]
-    assert (source.frames, len(buffer)) == (32, 16)
+    assert (learner.ledger.frames, len(buffer)) == (32, 16)
 
 
 @pytest.mark.parametrize(
@@ -99,14 +94,14 @@ def test_ranks_collect_their_share():
 def test_the_last_batch_is_cut_to_the_total(total, ranks, frames, rows):
     source, buffer, learner = sync_source(total=total, ranks=ranks, frames=frames)
     due(source, learner)
-    assert (source.frames, len(buffer)) == (total, rows)
+    assert (learner.ledger.frames, len(buffer)) == (total, rows)
 
 
 class Workers:
     """An asynchronous collector of which the next frames are there whenever they are waited for."""
 
     def __init__(self, *arriving: int, rate: float = 1.0, batches=()) -> None:
-        self.frames, self.total_frames = 0, arriving[-1]
+        self.frames = 0
         self.pushed: list[int] = []
         self._arriving, self._batches = list(arriving), list(batches)
         self._pacer = Pacer(workers=1, updates_per_frame=rate)
@@ -141,15 +136,19 @@ def asked_of(source: AsyncSource, most: int = 50):
         source.push(updates)
 
 
+def beside_workers(total: int, config=CONFIG, env: str = POINT) -> Learner:
+    return Learner(config.assemble(make_env(env, 1)), ledger=Ledger(total_frames=total))
+
+
 def test_a_push_is_never_late():
-    learner = Learner(CONFIG.build(make_env(POINT, 1)))
+    learner = beside_workers(100)
     collector = Workers(100)
     assert sum(asked_of(AsyncSource(collector, learner, push_interval=30))) == 100
     assert collector.pushed == [70, 40, 10]
 
 
 def test_updates_owed_beside_workers_lose_no_rounding():
-    learner = Learner(CONFIG.build(make_env(POINT, 1)))
+    learner = beside_workers(100)
     source = AsyncSource(Workers(60, 100, rate=0.29), learner, push_interval=100)
     assert [updates for updates in asked_of(source) if updates] == [17, 12]
 
@@ -170,17 +169,17 @@ def learning_rate(learner: Learner) -> float:
     ("config", "env", "read"),
     [
         (
-            DQNConfig(num_cells=(8,), epsilon_start=1.0, epsilon_end=0.5, epsilon_part=1.0),
+            DQNConfig(num_cells=(8,), epsilon_start=1.0, epsilon_end=0.5, exploration_fraction=1.0),
             "CartPole-v1",
             exploring_part,
         ),
         (DDPGConfig(num_cells=(8,), noise_std=1.0, noise_std_end=0.5), POINT, spread_of_noise),
-        (SACConfig(num_cells=(8,), actor_lr=1.0, lr_part=0.5), POINT, learning_rate),
+        (SACConfig(num_cells=(8,), actor_lr=1.0, lr_end_fraction=0.5), POINT, learning_rate),
     ],
     ids=["epsilon", "noise", "rate"],
 )
 def test_what_moves_over_a_run_moves_with_the_frames_of_workers(config, env, read):
-    learner = Learner(config.assemble(make_env(env, 1)))
+    learner = beside_workers(100, config, env)
     collector, seen = Workers(20, 50, 100), {}
     for updates in asked_of(AsyncSource(collector, learner, push_interval=1_000)):
         if updates:
@@ -192,7 +191,7 @@ def test_running_returns_of_workers_do_not_mix():
     """Two environments are worth the same returns, be they in one batch or of two workers."""
     config = SACConfig(num_cells=(8,), gamma=0.9, normalize_value=True)
     rollout = make_env(POINT, 2, seed=0).rollout(12)
-    together, apart = (Learner(config.assemble(make_env(POINT, 1))) for _ in range(2))
+    together, apart = (beside_workers(24, config) for _ in range(2))
     together.observe(rollout)
     batches = [
         [(worker, rollout[worker : worker + 1, t : t + 3]) for worker in (0, 1)]
@@ -201,7 +200,9 @@ def test_running_returns_of_workers_do_not_mix():
     collector = Workers(6, 12, 18, 24, batches=batches)
     for _ in asked_of(AsyncSource(collector, apart, push_interval=1_000)):
         pass
-    expected, found = (each.state_dict()["prepare"]["returns"] for each in (together, apart))
+    expected, found = (
+        each.state_dict()["add_ons"]["scaling"]["returns"] for each in (together, apart)
+    )
     assert found["count"] == expected["count"] == 24
     torch.testing.assert_close(found["mean"], expected["mean"])
     torch.testing.assert_close(found["squares"], expected["squares"])
@@ -210,15 +211,21 @@ def test_running_returns_of_workers_do_not_mix():
 @pytest.mark.parametrize("collector", ["sync", "async"])
 def test_a_run_that_goes_on_explores_as_far_as_it_has_come(collector, monkeypatch):
     config = DDPGConfig(num_cells=(8,), noise_std=0.4, noise_std_end=0.2, warmup=4)
-    run = planned(RunConfig(env=POINT, total_frames=1000, collector=collector), config)
-    make = partial(make_env, POINT)
-    learner = Learner(config.assemble(make(1)))
+    family = family_of(
+        RunConfig(env=POINT, total_frames=1000, collector=collector), config, Ranks()
+    )
+    environments = Environments(family.run, workers=family.has_workers)
+    learner = family.learner(config.assemble(environments.specs()))
+    learner.ledger.frames = 500
     acting = []
-    for name in ("build_collector", "_workers"):
+    for module, name in ((families, "SyncCollector"), (off_policy, "AsyncCollector")):
         monkeypatch.setattr(
-            collection, name, lambda *_: acting.append(learner.policy.noise.scale.item()) or Mock()
+            module,
+            name,
+            lambda *_, **__: acting.append(learner.policy.noise.scale.item()) or Mock(),
         )
-    build_source(run, config, make, learner, Mock(), Counters(frames=500), Ranks())
+    family.source(environments, learner, Mock())
+    environments.close()
     assert acting == [pytest.approx(0.3)]
 
 
@@ -229,22 +236,23 @@ def test_the_buffer_holds_what_the_loss_needs_and_no_more():
     assert set(buffer[:].keys(True, True)) - {"index"} == set(learner.loss.in_keys)
 
 
-def test_episodes_are_told_once():
-    source, _, learner = sync_source(batch=20, total=80)
+def test_returns_of_episodes_are_told_once():
+    source, buffer, learner = sync_source(batch=20, total=80)
     told = []
     for updates in source:
-        learner.updates += updates
-        told.append(len(source.episodes()))
+        learner.ledger.updates += updates
+        told.append(source.train_return())
     source.shutdown()
     # Two environments, an episode each 20 steps of theirs.
-    assert told == [0, 2, 0, 2]
-    assert source.episodes() == []
+    first, second = (rows["next", "reward"].sum().item() / 2 for rows in buffer[:].split(40))
+    assert told == [None, pytest.approx(first), None, pytest.approx(second)]
+    assert source.train_return() is None
 
 
 def test_a_policy_acts_itself_or_through_a_copy():
     policy = nn.Linear(2, 1)
-    assert behaviour_copy(policy, torch.device("cpu")) is policy
-    elsewhere = behaviour_copy(policy, torch.device("meta"))
+    assert acting_copy(policy, torch.device("cpu")) is policy
+    elsewhere = acting_copy(policy, torch.device("meta"))
     assert elsewhere is not policy
     other = nn.Linear(2, 1)
     copy_weights(policy, other)

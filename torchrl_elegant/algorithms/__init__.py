@@ -1,6 +1,7 @@
 """Algorithms: one file each, a configuration and how it builds its learner's parts."""
 
 from torchrl_elegant.algorithms.a2c import A2CConfig
+from torchrl_elegant.algorithms.add_ons import AddOn
 from torchrl_elegant.algorithms.base import AlgorithmConfig
 from torchrl_elegant.algorithms.base import Parts as Parts
 from torchrl_elegant.algorithms.ddpg import DDPGConfig
@@ -22,6 +23,7 @@ __all__ = [
     "A2CConfig",
     "ActorCriticConfig",
     "ActorSchedule",
+    "AddOn",
     "AlgorithmConfig",
     "CriticTrust",
     "D3QNConfig",

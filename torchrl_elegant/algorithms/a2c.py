@@ -1,4 +1,4 @@
-"""A2C as a configuration."""
+"""A2C: its options and their parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.modules import StateValue, StochasticActor
 from torchrl_elegant.objectives import A2CLoss
-from torchrl_elegant.objectives.on_policy.loss import OnPolicyLoss
+from torchrl_elegant.objectives.on_policy.base import OnPolicyLoss
 
 
 @register("a2c")
@@ -26,10 +26,12 @@ class A2CConfig(OnPolicyConfig):
     60
     """
 
-    epochs: int = option(1, "passes over each rollout")
+    epochs: int = 1
     batch_size: int = option(64, "most transitions per update; as many make a rollout")
-    lr: float = option(7e-4, "learning rate of actor and critic")
-    optimizer: Literal["adam", "rmsprop"] = option("adam", "adam, or rmsprop as in the paper")
+    lr: float = 7e-4
+    optimizer: Literal["adam", "rmsprop"] = option(
+        "adam", "adam, or rmsprop as in the paper", topic="learning"
+    )
     normalize_advantage: bool = option(
         False, "scale the advantages of each rollout to mean 0, std 1"
     )
@@ -41,7 +43,7 @@ class A2CConfig(OnPolicyConfig):
     def check_budget(self, *, total_frames: int, frames_per_batch: int, num_envs: int = 1) -> None:
         single = frames_per_batch > 1 or not self.normalize_advantage
         way_out = "a single advantage has no spread: raise it or unset normalize_advantage"
-        check(single, "frames_per_batch", "exceed 1 to normalise", frames_per_batch, way_out)
+        check(single, "frames_per_batch", "exceed 1 to normalize", frames_per_batch, way_out)
 
     def build_loss(self, actor: StochasticActor, critic: StateValue) -> A2CLoss:
         return A2CLoss(actor, critic, **self.loss_arguments())

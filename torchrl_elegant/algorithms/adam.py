@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrl_elegant.functional import norm_of
 from torchrl_elegant.functional.gradients import clip_gradients
 
-#: Betas, learning rate, weight decay, epsilon, whether to maximise.
+#: Betas, learning rate, weight decay, epsilon, whether to maximize.
 Settings = tuple[Any, ...]
 
 
@@ -68,8 +68,9 @@ class LeanAdam(torch.optim.Adam):
     64 hidden units the gathering is a tenth of a whole SAC update. A group in which some parameters
     have no gradient is left to PyTorch's own step; one in which none has is passed over.
 
-    With ``max_grad_norm`` the gradients of all groups together are clipped, by the kernel as it
-    reads them; clipping beforehand would write all of them once more.
+    With ``max_grad_norm`` the gradients of each parameter group are clipped on their own, so that
+    a large gradient of the critics does not hold the actor back. The kernel clips as it reads them;
+    clipping beforehand would write all of them once more.
 
     >>> import torch
     >>> weight = torch.nn.Parameter(torch.ones(1))
@@ -102,25 +103,27 @@ class LeanAdam(torch.optim.Adam):
             # PyTorch's own step creates what is missing and copes with holes.
             self._lists.clear()
             if self.max_grad_norm is not None:
-                clip_gradients([grad for _, grads in plan for grad in grads], self.max_grad_norm)
+                for _, grads in plan:
+                    if grads:
+                        clip_gradients(grads, self.max_grad_norm)
             super().step()
             return loss
-        scale = self._scale([grad for _, grads in plan for grad in grads])
         # Groups with the same settings, such as all networks at one rate, take one kernel.
-        merged: dict[Settings, tuple[list[Tensor], ...]] = {}
+        merged: dict[tuple[Settings, int | None], tuple[list[Tensor], ...]] = {}
         for index, (group, grads) in enumerate(plan):
             if grads:
                 settings = (tuple(group["betas"]), *(group[name] for name in _SETTINGS))
-                lists = merged.setdefault(settings, ([], [], [], [], []))
+                alone = None if self.max_grad_norm is None else index
+                lists = merged.setdefault((settings, alone), ([], [], [], [], []))
                 for whole, part in zip(lists, (grads, *self._gather(index, group)), strict=True):
                     whole += part
-        for settings, lists in merged.items():
-            fused_step(settings, scale, self._one, *lists)
+        for (settings, _), lists in merged.items():
+            fused_step(settings, self._scale(lists[0]), self._one, *lists)
         return loss
 
     @property
     def max_grad_norm(self) -> float | None:
-        """Largest norm of all gradients together; None for any."""
+        """Largest norm of the gradients of a parameter group; None for any."""
         return self.defaults["max_grad_norm"]
 
     @max_grad_norm.setter
@@ -128,7 +131,7 @@ class LeanAdam(torch.optim.Adam):
         self.defaults["max_grad_norm"] = norm
 
     def _scale(self, grads: list[Tensor]) -> Tensor | None:
-        if self.max_grad_norm is None or not grads:
+        if self.max_grad_norm is None:
             return None
         # The kernel divides by it.
         return (norm_of(grads) + 1e-6).div_(self.max_grad_norm).clamp_(min=1.0)

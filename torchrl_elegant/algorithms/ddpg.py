@@ -1,4 +1,4 @@
-"""DDPG: one configuration, and how it becomes a learner's parts."""
+"""DDPG: its options and their parts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any, ClassVar, Literal
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms.base import Parts, option
-from torchrl_elegant.algorithms.off_policy import ActorCriticConfig
+from torchrl_elegant.algorithms.off_policy import PeriodicActorConfig
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.algorithms.schedules import Ramp
-from torchrl_elegant.config.options import check_not_negative
 from torchrl_elegant.modules import (
     DeterministicActor,
     EnsembleCritic,
@@ -26,7 +25,7 @@ from torchrl_elegant.objectives import DDPGLoss
 
 @register("ddpg")
 @dataclass(frozen=True, kw_only=True)
-class DDPGConfig(ActorCriticConfig):
+class DDPGConfig(PeriodicActorConfig):
     """Deep deterministic policy gradient (Lillicrap et al. 2015, arXiv:1509.02971).
 
     >>> from torchrl_elegant.envs import make_env
@@ -37,19 +36,19 @@ class DDPGConfig(ActorCriticConfig):
 
     deterministic: ClassVar[bool] = True
 
-    actor_lr: float = option(1e-3, "learning rate of the actor")
-    critic_lr: float = option(1e-3, "learning rate of the critics")
+    actor_lr: float = 1e-3
+    critic_lr: float = 1e-3
     noise: Literal["gaussian", "ou"] = option(
-        "gaussian", "exploration: drawn anew at each step, or drifting (Ornstein-Uhlenbeck)"
+        "gaussian",
+        "exploration noise: new at each step, or drifting (Ornstein-Uhlenbeck)",
+        topic="exploration",
     )
     noise_std: float = option(
-        0.1, "spread of the exploration, of actions from -1 to 1; sigma of ou"
+        0.1, "spread of the noise for actions from -1 to 1; sigma of ou", low=0
     )
-    noise_std_end: float | None = option(None, "the spread at the end of the run; none: it stays")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_not_negative(self, "noise_std", "noise_std_end")
+    noise_std_end: float | None = option(
+        None, "spread of the noise at the end of the run; none: as at its start", low=0
+    )
 
     def build(self, env: EnvBase) -> Parts:
         parts = super().build(env)
@@ -69,10 +68,10 @@ class DDPGConfig(ActorCriticConfig):
         return 1
 
     def build_actor(self, env: EnvBase) -> DeterministicActor:
-        return build_deterministic_actor(env, num_cells=self.num_cells, activation=self.activation)
+        return build_deterministic_actor(env, **self.network_options(self.actor_keys))
 
     def build_noise(self) -> Noise:
-        """What explores."""
+        """Make the exploration noise."""
         if self.noise == "ou":
             return OrnsteinUhlenbeckNoise(sigma=self.noise_std)
         return GaussianNoise(std=self.noise_std)

@@ -1,4 +1,4 @@
-"""DQN, Double DQN, Dueling DQN and D3QN: configurations and parts."""
+"""DQN, Double DQN, Dueling DQN and D3QN: their options and parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchrl.envs import EnvBase
 from torchrl.objectives.utils import TargetNetUpdater
 
 from torchrl_elegant.algorithms.adam import LeanAdam
-from torchrl_elegant.algorithms.base import Parts, check, check_positive, check_unused, option
+from torchrl_elegant.algorithms.base import Parts, check_unused, option
 from torchrl_elegant.algorithms.off_policy import DiscreteOffPolicyConfig
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.algorithms.schedules import Ramp
@@ -31,37 +31,36 @@ class DQNConfig(DiscreteOffPolicyConfig):
     has_actor: ClassVar[bool] = False
     dueling: ClassVar[bool] = False
 
-    max_grad_norm: float | None = option(1.0, "largest norm of the gradient; none: no clipping")
-    lr: float = option(1e-3, "learning rate")
+    max_grad_norm: float | None = 1.0
+    lr: float = option(1e-3, "learning rate", topic="learning", above=0)
     target_period: int | None = option(
-        None, "updates after which the target is a new copy; none: it moves by tau at each"
+        None, "updates between two copies to the target; none: it moves by tau at each", low=1
     )
-    epsilon_start: float = option(1.0, "part of random actions at the start")
-    epsilon_end: float = option(0.05, "part of random actions once it has fallen")
-    epsilon_part: float = option(0.1, "part of the run over which epsilon falls")
     loss_function: Literal["l2", "smooth_l1", "l1"] = option(
         "smooth_l1", "distance of value and target"
+    )
+    epsilon_start: float = option(
+        1.0, "fraction of random actions at the start", topic="exploration", low=0, high=1
+    )
+    epsilon_end: float = option(
+        0.05, "fraction of random actions after the fall of epsilon", low=0, high=1
+    )
+    exploration_fraction: float = option(
+        0.1, "fraction of the run during which epsilon falls", above=0, high=1
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, "lr")
-        period = self.target_period
-        check(period is None or period >= 1, "target_period", "be at least 1 or none", period)
-        if period is not None:
-            check_unused(self, "tau", mode=f"target_period={period}", other="target_period=none")
-        for name in ("epsilon_start", "epsilon_end"):
-            value = getattr(self, name)
-            check(0.0 <= value <= 1.0, name, "lie in [0, 1]", value)
-        check(0.0 < self.epsilon_part <= 1.0, "epsilon_part", "lie in (0, 1]", self.epsilon_part)
+        if self.target_period is not None:
+            mode = f"target_period={self.target_period}"
+            check_unused(self, "tau", mode=mode, other="target_period=none")
 
     def build(self, env: EnvBase) -> Parts:
         network = build_q_network(
             env,
             num_members=self.num_members,
-            num_cells=self.num_cells,
-            activation=self.activation,
             dueling=self.dueling,
+            **self.network_options(self.critic_keys),
         )
         loss = DQNLoss(network, **self.loss_arguments())
         loss.make_value_estimator(gamma=self.gamma)
@@ -70,7 +69,7 @@ class DQNConfig(DiscreteOffPolicyConfig):
         ramp = Ramp(
             start=self.epsilon_start,
             end=self.epsilon_end,
-            until=self.epsilon_part,
+            until=self.exploration_fraction,
             apply=policy.explore,
         )
         return Parts(
@@ -83,11 +82,11 @@ class DQNConfig(DiscreteOffPolicyConfig):
 
     @property
     def num_members(self) -> int:
-        """How many networks estimate each value."""
+        """Number of networks that estimate each value."""
         return 1
 
     def build_target_updater(self, loss: DQNLoss) -> TargetNetUpdater:
-        """How the target follows."""
+        """Make the updater of the target network."""
         if self.target_period is not None:
             return LeanHardUpdate(loss, period=self.target_period)
         return LeanSoftUpdate(loss, tau=self.tau)
@@ -100,18 +99,20 @@ class DQNConfig(DiscreteOffPolicyConfig):
 @register("double_dqn")
 @dataclass(frozen=True, kw_only=True)
 class DoubleDQNConfig(DQNConfig):
-    """DQN whose online network chooses the next action and whose target judges it.
+    """DQN whose online network chooses the next action, and whose target network values it.
 
     That keeps maxima over noise out of the targets (van Hasselt et al. 2016, arXiv:1509.06461).
-    ElegantRL's version, with ``twin``, does so by a second network instead: the next action is the
-    best by the minimum of two targets.
+    With ``twin``, as in ElegantRL, a second network does so: the next action is the best by the
+    minimum of two target networks.
 
     >>> from torchrl_elegant.envs import make_env
     >>> DoubleDQNConfig(num_cells=(8,)).build(make_env("CartPole-v1")).loss.double_dqn
     True
     """
 
-    twin: bool = option(False, "two networks, their minimum the target, in place of the choice")
+    twin: bool = option(
+        False, "use the minimum of two target networks, as ElegantRL does", topic="learning"
+    )
 
     @property
     def num_members(self) -> int:

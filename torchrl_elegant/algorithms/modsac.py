@@ -1,42 +1,50 @@
-"""ModSAC: what its configuration adds to SAC's."""
+"""ModSAC: the options that it adds to those of SAC's family."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from torchrl_elegant.algorithms.base import check, option
+from torchrl_elegant.algorithms.base import option
 from torchrl_elegant.algorithms.registry import register
-from torchrl_elegant.algorithms.sac import SACConfig
+from torchrl_elegant.algorithms.sac import EntropyRegularizedConfig
 from torchrl_elegant.algorithms.schedules import ActorSchedule, CriticTrust
-from torchrl_elegant.config.options import check_not_negative
 from torchrl_elegant.modules import EnsembleCritic, SquashedGaussianActor
 from torchrl_elegant.objectives import ModSACLoss
 
 
 @register("modsac")
 @dataclass(frozen=True, kw_only=True)
-class ModSACConfig(SACConfig):
-    """SAC with an ensemble of critics and an actor whose updates follow their error.
+class ModSACConfig(EntropyRegularizedConfig):
+    """SAC with an ensemble of critics, whose error decides how often the actor learns.
 
     >>> ModSACConfig().num_critics
     8
     """
 
-    num_critics: int = option(8, "size of the critic ensemble")
-    actor_value: Literal["min", "mean"] = option("mean", "what of the ensemble the actor raises")
-    trust_decay: float = option(0.995, "memory of the running critic error")
-    trust_window: int = option(1_000, "updates after which the rule's counters start again")
-    std_pull: float = option(0.0, "weight of the pull of the policy's std to its mean; try 0.0625")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(0.0 <= self.trust_decay < 1.0, "trust_decay", "lie in [0, 1)", self.trust_decay)
-        check(self.trust_window >= 1, "trust_window", "be at least 1", self.trust_window)
-        check_not_negative(self, "std_pull")
+    num_critics: int = 8
+    actor_q: Literal["min", "mean"] = option(
+        "mean", "Q-value that the actor maximizes: min or mean over the critics", topic="critics"
+    )
+    std_regularization: float = option(
+        0.0,
+        "weight of the loss that moves the policy's std to its mean; try 0.0625",
+        topic="actor",
+        low=0,
+    )
+    trust_decay: float = option(0.995, "decay of the running critic error", low=0, below=1)
+    trust_window: int = option(
+        1_000, "updates after which the count of actor updates starts anew", low=1
+    )
 
     def build_loss(self, actor: SquashedGaussianActor, critic: EnsembleCritic) -> ModSACLoss:
-        return ModSACLoss(actor, critic, std_pull=self.std_pull, **self.loss_arguments())
+        return ModSACLoss(
+            actor,
+            critic,
+            actor_q=self.actor_q,
+            std_regularization=self.std_regularization,
+            **self.loss_arguments(),
+        )
 
     def build_schedule(self) -> ActorSchedule:
         return CriticTrust(decay=self.trust_decay, window=self.trust_window)

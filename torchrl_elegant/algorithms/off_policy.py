@@ -1,8 +1,7 @@
-"""Bases of algorithms that learn from a replay buffer."""
+"""Shared options and builders of algorithms that learn from a replay buffer."""
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,11 +12,11 @@ from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms.adam import LeanAdam
+from torchrl_elegant.algorithms.add_ons import LongReturnAddOn
 from torchrl_elegant.algorithms.base import (
     AlgorithmConfig,
     Parts,
     check,
-    check_positive,
     check_unused,
     option,
 )
@@ -25,80 +24,66 @@ from torchrl_elegant.algorithms.schedules import ActorSchedule, EveryUpdate, ram
 from torchrl_elegant.data import MultiStepFold, Priority
 from torchrl_elegant.modules import EnsembleCritic, build_critic
 from torchrl_elegant.objectives import LeanSoftUpdate
-from torchrl_elegant.objectives.common.value_target import BootstrappedLoss
-from torchrl_elegant.objectives.off_policy.actor_critic import ActorCriticLoss
-from torchrl_elegant.objectives.off_policy.return_fit import ReturnFit
+from torchrl_elegant.objectives.off_policy.base import OffPolicyLoss
+from torchrl_elegant.objectives.off_policy.long_return import LongReturnFit
 
-# Handing over sixteen frames at once costs little more than one, and no policy ages in sixteen.
+# To hand over 16 frames costs little more than one, and a policy does not age in 16 frames.
 _FRAMES = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class OffPolicyConfig(AlgorithmConfig):
-    """What all algorithms share that learn from a replay buffer."""
+    """Options of all algorithms that learn from a replay buffer."""
 
+    family: ClassVar[str] = "off_policy"
     actions: ClassVar[tuple[str, ...]] = ("continuous",)
 
-    gamma: float = option(0.99, "discount factor")
-    tau: float = option(0.005, "how far the target networks move at each update")
-    batch_size: int = option(256, "transitions per update")
-    buffer_size: int = option(1_000_000, "transitions the replay buffer holds")
-    warmup: int = option(1_000, "frames of random actions before learning starts")
-    updates_per_frame: float = option(1.0, "updates of the critics per collected frame")
-    num_cells: tuple[int, ...] = option((256, 256), "sizes of the hidden layers of all networks")
-    activation: str = option("relu", "activation of the hidden layers: relu, tanh, silu, elu, ...")
-    max_grad_norm: float | None = option(None, "largest norm of the gradient; none: no clipping")
-    lr_part: float | None = option(
-        None, "part of all learning rates that is left at the run's end; none: all of it"
+    batch_size: int = 256
+    max_grad_norm: float | None = None
+    num_cells: tuple[int, ...] = (256, 256)
+    activation: str = "relu"
+    tau: float = option(
+        0.005, "step of the target networks at each update", topic="learning", above=0, high=1
     )
-    n_steps: int = option(1, "rewards that a target adds up before it looks at a value")
+    updates_per_frame: float = option(1.0, "updates of the critics per collected frame", above=0)
+    lr_end_fraction: float | None = option(
+        None, "fraction of each learning rate left at the end of the run; none: all", low=0, high=1
+    )
+    n_steps: int = option(1, "rewards that a target sums before it adds a value estimate", low=1)
+    long_return_weight: float = option(
+        0.0, "weight of the loss that moves the mean value to the mean long return; try 0.1", low=0
+    )
+    long_return_steps: int = option(16, "steps of those long returns", low=1)
+    buffer_size: int = option(
+        1_000_000, "transitions that the replay buffer holds", topic="replay", low=1
+    )
+    warmup: int = option(1_000, "frames of random actions before learning starts", low=0)
     priority_alpha: float | None = option(
-        None, "exponent of the rows' priorities; none: rows are drawn evenly; try 0.6"
+        None, "exponent of prioritized replay; none: uniform sampling; try 0.6", low=0
     )
     priority_beta: float = option(
-        0.4, "how much of the priorities' bias the weights undo at first; all of it at the end"
+        0.4, "exponent of its importance weights at the start; 1 at the end", low=0, high=1
     )
-    return_fit: float = option(
-        0.0, "weight of the pull of the mean value to the mean of longer returns; try 0.1"
-    )
-    return_fit_steps: int = option(16, "steps of those returns")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(0.0 < self.tau <= 1.0, "tau", "lie in (0, 1]", self.tau)
-        check(self.buffer_size >= 1, "buffer_size", "be at least 1", self.buffer_size)
-        check(self.warmup >= 0, "warmup", "be 0 or more", self.warmup)
-        rate = self.updates_per_frame
-        check(0 < rate < math.inf, "updates_per_frame", "be positive and finite", rate)
-        check(
-            self.batch_size <= self.buffer_size,
-            "batch_size",
-            f"be at most buffer_size ({self.buffer_size})",
-            self.batch_size,
-        )
-        part = self.lr_part
-        check(part is None or 0.0 <= part <= 1.0, "lr_part", "lie in [0, 1], or be none", part)
-        check(self.n_steps >= 1, "n_steps", "be at least 1", self.n_steps)
-        fit, steps = self.return_fit, self.return_fit_steps
-        check(0.0 <= fit < math.inf, "return_fit", "be 0 or more and finite", fit)
-        if fit == 0:
-            check_unused(self, "return_fit_steps", mode="return_fit=0", other="return_fit=0.1")
+        must = f"be at most buffer_size ({self.buffer_size})"
+        check(self.batch_size <= self.buffer_size, "batch_size", must, self.batch_size)
+        weight, steps = self.long_return_weight, self.long_return_steps
+        if weight == 0:
+            other = "long_return_weight=0.1"
+            check_unused(self, "long_return_steps", mode="long_return_weight=0", other=other)
         more = f"exceed n_steps ({self.n_steps})"
-        check(fit == 0 or steps > self.n_steps, "return_fit_steps", more, steps)
-        alpha, beta = self.priority_alpha, self.priority_beta
-        if alpha is None:
-            check_unused(
-                self, "priority_beta", mode="priority_alpha=none", other="priority_alpha=0.6"
-            )
-        else:
-            check(0.0 <= alpha < math.inf, "priority_alpha", "be 0 or more, or none", alpha)
-        check(0.0 <= beta <= 1.0, "priority_beta", "lie in [0, 1]", beta)
+        check(weight == 0 or steps > self.n_steps, "long_return_steps", more, steps)
+        if self.priority_alpha is None:
+            mode, other = "priority_alpha=none", "priority_alpha=0.6"
+            check_unused(self, "priority_beta", mode=mode, other=other)
         known = self.hterm is None or self.hterm.baseline != "value"
-        way_out = "there is no critic of states alone"
+        way_out = "off-policy critics take an action, too"
         check(known, "hterm.baseline", "be mean, zero or none off-policy", "value", way_out)
 
     def frames_per_batch(self, *, total_frames: int, num_envs: int) -> int:
-        """The most steps up to the usual batch after which ``total_frames`` is met exactly.
+        """Largest batch of at most 16 frames that divides ``total_frames``.
 
         >>> from torchrl_elegant.algorithms import SACConfig
         >>> SACConfig().frames_per_batch(total_frames=30_000, num_envs=4)
@@ -125,33 +110,38 @@ class OffPolicyConfig(AlgorithmConfig):
 
     def assemble(self, env: EnvBase) -> Parts:
         parts = super().assemble(env)
-        if self.lr_part is not None:
-            parts.ramps += ramp_lr(parts.optimizer, self.lr_part)
-        if self.return_fit:
-            fits = isinstance(parts.loss, BootstrappedLoss)
-            must = f"be 0 with {self.name}, whose loss is no BootstrappedLoss"
-            check(fits, "return_fit", must, self.return_fit)
-            parts.return_fit = ReturnFit(parts.loss, weight=self.return_fit)
+        if self.lr_end_fraction is not None:
+            parts.ramps += ramp_lr(parts.optimizer, self.lr_end_fraction)
+        if self.long_return_weight:
+            fits = isinstance(parts.loss, OffPolicyLoss)
+            must = f"be 0 with {self.name}, whose loss is no OffPolicyLoss"
+            check(fits, "long_return_weight", must, self.long_return_weight)
+            fit = LongReturnFit(parts.loss, weight=self.long_return_weight)
+            parts.add_ons.insert(0, LongReturnAddOn(fit))
         return parts
 
     @property
     def span(self) -> int:
-        """Steps that a stored row reaches ahead."""
-        return max(self.n_steps, self.return_fit_steps if self.return_fit else 1)
+        """Steps that a stored row looks ahead."""
+        return max(self.n_steps, self.long_return_steps if self.long_return_weight else 1)
 
     @property
-    def fold(self) -> Callable[[], MultiStepFold] | None:
-        """Makes what turns collected steps into longer ones; None where they are stored as are."""
+    def fold(self) -> Callable[..., MultiStepFold] | None:
+        """Maker of the fold that sums rewards over several steps; None for single steps."""
         if self.span == 1:
             return None
-        ahead = self.return_fit_steps if self.return_fit else 0
+        ahead = self.long_return_steps if self.long_return_weight else 0
         return partial(MultiStepFold, gamma=self.gamma, n_steps=self.n_steps, ahead_steps=ahead)
 
     def priority(self) -> Priority | None:
-        """How the replay buffer weighs its rows; None for evenly."""
+        """Exponents of prioritized replay; None for uniform sampling."""
         if self.priority_alpha is None:
             return None
         return Priority(alpha=self.priority_alpha, beta=self.priority_beta)
+
+    def stores(self) -> list[tuple[str, int, int]]:
+        # Taken whole at once; a row has the observations before and after its step.
+        return [("buffer_size", self.buffer_size, 2), *super().stores()]
 
     def share(self, ranks: int) -> OffPolicyConfig:
         return replace(
@@ -164,46 +154,38 @@ class OffPolicyConfig(AlgorithmConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DiscreteOffPolicyConfig(OffPolicyConfig):
-    """What off-policy algorithms over discrete actions share: other defaults.
+    """Defaults of off-policy algorithms for discrete actions.
 
-    Targets add up five rewards (Sutton 1988; Hessel et al. 2018 take three). With one, as in the
-    papers of DQN and discrete SAC, values creep up everywhere alike before they tell actions apart,
-    and many a CartPole is not balanced after 40,000 frames.
+    Targets sum five rewards (Sutton 1988; Hessel et al. 2018 take three). With one, as in the
+    papers of DQN and discrete SAC, all values rise together before they differ between actions, and
+    many runs do not balance CartPole within 40,000 frames.
     """
 
     actions: ClassVar[tuple[str, ...]] = ("discrete",)
     example: ClassVar[str] = "CartPole-v1"
 
-    batch_size: int = option(128, "transitions per update")
-    buffer_size: int = option(100_000, "transitions the replay buffer holds")
-    updates_per_frame: float = option(0.5, "updates of the critics per collected frame")
-    num_cells: tuple[int, ...] = option((128, 128), "sizes of the hidden layers of all networks")
-    n_steps: int = option(5, "rewards that a target adds up before it looks at a value")
+    batch_size: int = 128
+    buffer_size: int = 100_000
+    updates_per_frame: float = 0.5
+    num_cells: tuple[int, ...] = (128, 128)
+    n_steps: int = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActorCriticConfig(OffPolicyConfig):
-    """What all off-policy algorithms share that have an actor beside Q(s, a) critics.
+    """Options of off-policy algorithms with an actor beside Q(s, a) critics.
 
-    A subclass says how many critics there are, and builds the actor and the loss.
+    A subclass gives the number of critics, and builds actor, loss and actor schedule.
     """
 
-    actor_lr: float = option(3e-4, "learning rate of the actor")
-    critic_lr: float = option(3e-4, "learning rate of the critics")
-    actor_period: int = option(1, "updates of the critics per update of the actor")
+    actor_lr: float = option(3e-4, "learning rate of the actor", topic="learning", above=0)
+    critic_lr: float = option(3e-4, "learning rate of the critics", above=0)
     loss_function: Literal["l2", "smooth_l1", "l1"] = option("l2", "distance of value and target")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "actor_lr", "critic_lr")
-        check(self.actor_period >= 1, "actor_period", "be at least 1", self.actor_period)
 
     def build(self, env: EnvBase) -> Parts:
         actor = self.build_actor(env)
-        critic = build_critic(
-            env, num_critics=self.members, num_cells=self.num_cells, activation=self.activation
-        )
-        loss = self.build_loss(actor, critic)
+        networks = self.network_options(self.critic_keys)
+        loss = self.build_loss(actor, build_critic(env, num_critics=self.members, **networks))
         loss.make_value_estimator(gamma=self.gamma)
         return Parts(
             policy=actor,
@@ -216,27 +198,39 @@ class ActorCriticConfig(OffPolicyConfig):
     @property
     @abstractmethod
     def members(self) -> int:
-        """How many critics there are."""
+        """Number of critics."""
 
     @abstractmethod
     def build_actor(self, env: EnvBase) -> TensorDictModuleBase:
-        """The actor that learns."""
+        """Make the actor that learns."""
 
     @abstractmethod
-    def build_loss(self, actor: Any, critic: EnsembleCritic) -> ActorCriticLoss:
-        """The loss over given networks."""
+    def build_loss(self, actor: Any, critic: EnsembleCritic) -> OffPolicyLoss:
+        """Make the loss over these networks."""
 
-    def build_updater(self, loss: ActorCriticLoss) -> LeanSoftUpdate:
-        """What moves the target networks."""
+    @abstractmethod
+    def build_schedule(self) -> ActorSchedule:
+        """Make the rule that decides which updates include the actor."""
+
+    def build_updater(self, loss: OffPolicyLoss) -> LeanSoftUpdate:
+        """Make the updater of the target networks."""
         return LeanSoftUpdate(loss, tau=self.tau)
 
-    def build_schedule(self) -> ActorSchedule:
-        """The rule that decides when the actor is updated."""
-        return EveryUpdate(period=self.actor_period)
-
     def parameter_groups(self, loss: Any) -> list[dict[str, Any]]:
-        """What the optimiser learns, and how fast."""
+        """Parameters of the optimizer with their learning rates."""
         return [
             {"params": list(loss.actor_network_params.parameters()), "lr": self.actor_lr},
             {"params": list(loss.qvalue_network_params.parameters()), "lr": self.critic_lr},
         ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeriodicActorConfig(ActorCriticConfig):
+    """Options of actor-critic algorithms whose actor learns at every ``actor_period``-th update."""
+
+    actor_period: int = option(
+        1, "updates of the critics per update of the actor", topic="learning", low=1
+    )
+
+    def build_schedule(self) -> ActorSchedule:
+        return EveryUpdate(period=self.actor_period)

@@ -1,4 +1,4 @@
-"""The names under which algorithms are known."""
+"""Registry of algorithms by name."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _Config = TypeVar("_Config", bound=type[AlgorithmConfig])
 
 
 def register(name: str) -> Callable[[_Config], _Config]:
-    """Make a configuration class known under ``name``.
+    """Register a configuration class as the algorithm ``name``.
 
-    Works from outside the package: a command imports your module where it is told
-    ``algorithm=package.module:name``.
+    Works from outside the package: with ``algorithm=package.module:name`` a command imports your
+    module.
 
     >>> @register("mine")
     ... class MyConfig(AlgorithmConfig):
@@ -45,7 +45,7 @@ def register(name: str) -> Callable[[_Config], _Config]:
 
 
 def _fields_of_its_own(config: type[AlgorithmConfig]) -> list[str]:
-    """What the body of a class sets or adds that only a dataclass would have as a field."""
+    """Names in the body of a class that only a dataclass would make fields."""
     body = vars(config)
     hints = body.get("__annotations__", {}).items()
     added = {

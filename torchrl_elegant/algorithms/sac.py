@@ -1,15 +1,18 @@
-"""SAC: one configuration, and how it becomes a learner's parts."""
+"""SAC, and the options that it shares with ModSAC and REDQ."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.algorithms.base import check, check_positive, check_unused, option
-from torchrl_elegant.algorithms.off_policy import ActorCriticConfig
+from torchrl_elegant.algorithms.base import check, check_unused, option
+from torchrl_elegant.algorithms.off_policy import (
+    ActorCriticConfig,
+    OffPolicyConfig,
+    PeriodicActorConfig,
+)
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.modules import (
     EnsembleCritic,
@@ -22,9 +25,78 @@ from torchrl_elegant.modules import (
 from torchrl_elegant.objectives import SACLoss
 
 
+@dataclass(frozen=True, kw_only=True)
+class TemperatureConfig(OffPolicyConfig):
+    """Options of the temperature, the weight of entropy in SAC and in discrete SAC."""
+
+    temperature: Literal["learned", "fixed"] = option(
+        "learned", "learn the temperature alpha, or keep it", topic="temperature"
+    )
+    alpha: float = option(1.0, "temperature at the start, or for good when fixed", above=0)
+    alpha_lr: float = option(3e-4, "learning rate of the temperature", above=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.temperature == "fixed":
+            check_unused(self, "alpha_lr", mode="temperature=fixed", other="temperature=learned")
+
+    @property
+    def beginnings(self) -> tuple[str, ...]:
+        return ("alpha",) if self.temperature == "learned" else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntropyRegularizedConfig(ActorCriticConfig, TemperatureConfig):
+    """Options that SAC, ModSAC and REDQ share: an ensemble of critics and an entropy to aim at."""
+
+    target_entropy: float | None = option(
+        None,
+        "entropy that alpha aims at; none: minus the number of the action's dimensions",
+        topic="temperature",
+    )
+    num_critics: int = option(2, "number of critics", topic="critics", low=1)
+    target_members: int | None = option(
+        None, "critics drawn anew for the minimum of each target; none: all", low=1
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        drawn = self.target_members or 1
+        must = f"lie between 1 and num_critics ({self.num_critics})"
+        check(drawn <= self.num_critics, "target_members", must, drawn)
+
+    @property
+    def members(self) -> int:
+        return self.num_critics
+
+    def build_actor(self, env: EnvBase) -> SquashedGaussianActor:
+        return build_actor(env, **self.network_options(self.actor_keys))
+
+    def parameter_groups(self, loss: Any) -> list[dict[str, Any]]:
+        groups = super().parameter_groups(loss)
+        if self.temperature == "learned":
+            groups.append({"params": [loss.log_alpha], "lr": self.alpha_lr})
+        return groups
+
+    def build_temperature(self) -> Temperature:
+        """Make the temperature."""
+        target = "auto" if self.target_entropy is None else self.target_entropy
+        if self.temperature == "fixed":
+            return FixedTemperature(alpha=self.alpha, target_entropy=target)
+        return LearnedTemperature(alpha=self.alpha, target_entropy=target)
+
+    def loss_arguments(self) -> dict[str, Any]:
+        """Keyword arguments that the losses of SAC's family share."""
+        return {
+            "target_members": self.target_members,
+            "temperature": self.build_temperature(),
+            "loss_function": self.loss_function,
+        }
+
+
 @register("sac")
 @dataclass(frozen=True, kw_only=True)
-class SACConfig(ActorCriticConfig):
+class SACConfig(PeriodicActorConfig, EntropyRegularizedConfig):
     """Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905).
 
     >>> from torchrl_elegant.envs import make_env
@@ -33,70 +105,9 @@ class SACConfig(ActorCriticConfig):
     5
     """
 
-    alpha_lr: float = option(3e-4, "learning rate of the temperature")
-    num_critics: int = option(2, "size of the critic ensemble")
-    target_members: int | None = option(
-        None, "critics drawn anew for each target's minimum; none: all"
+    actor_q: Literal["min", "mean"] = option(
+        "min", "Q-value that the actor maximizes: min or mean over the critics", topic="critics"
     )
-    actor_value: Literal["min", "mean"] = option("min", "what of the ensemble the actor raises")
-    temperature: Literal["learned", "fixed"] = option("learned", "is alpha learnt or kept")
-    alpha: float = option(1.0, "temperature at the start, or for good when fixed")
-    target_entropy: float | None = option(
-        None, "entropy alpha aims at, or is reported against; none: minus the action's dimensions"
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "alpha_lr", "alpha")
-        aim = self.target_entropy
-        check(aim is None or math.isfinite(aim), "target_entropy", "be finite or none", aim)
-        if self.temperature == "fixed":
-            check_unused(self, "alpha_lr", mode="temperature=fixed", other="temperature=learned")
-        check(self.num_critics >= 1, "num_critics", "be at least 1", self.num_critics)
-        if type(self).build_schedule is not ActorCriticConfig.build_schedule:
-            # Whoever decides by a rule of its own when the actor learns does not ask the period.
-            mode = f"the actor schedule of {type(self).__name__}"
-            check_unused(self, "actor_period", mode=mode, other="algorithm=sac")
-        members = self.target_members
-        check(
-            members is None or 1 <= members <= self.num_critics,
-            "target_members",
-            f"lie between 1 and num_critics ({self.num_critics})",
-            members,
-        )
-
-    @property
-    def beginnings(self) -> tuple[str, ...]:
-        return ("alpha",) if self.temperature == "learned" else ()
-
-    @property
-    def members(self) -> int:
-        return self.num_critics
-
-    def build_actor(self, env: EnvBase) -> SquashedGaussianActor:
-        return build_actor(env, num_cells=self.num_cells, activation=self.activation)
 
     def build_loss(self, actor: SquashedGaussianActor, critic: EnsembleCritic) -> SACLoss:
-        return SACLoss(actor, critic, **self.loss_arguments())
-
-    def parameter_groups(self, loss: SACLoss) -> list[dict[str, Any]]:
-        groups = super().parameter_groups(loss)
-        if self.temperature == "learned":
-            groups.append({"params": [loss.log_alpha], "lr": self.alpha_lr})
-        return groups
-
-    def build_temperature(self) -> Temperature:
-        """The temperature as an object."""
-        target = "auto" if self.target_entropy is None else self.target_entropy
-        if self.temperature == "fixed":
-            return FixedTemperature(alpha=self.alpha, target_entropy=target)
-        return LearnedTemperature(alpha=self.alpha, target_entropy=target)
-
-    def loss_arguments(self) -> dict[str, Any]:
-        """Keyword arguments that SAC's losses share."""
-        return {
-            "target_members": self.target_members,
-            "actor_value": self.actor_value,
-            "temperature": self.build_temperature(),
-            "loss_function": self.loss_function,
-        }
+        return SACLoss(actor, critic, actor_q=self.actor_q, **self.loss_arguments())

@@ -5,31 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tensordict import TensorDictBase
-from torchrl.objectives import LossModule
+from tensordict import NestedKey, TensorDictBase
 
+from torchrl_elegant.algorithms.add_ons import AddOn
 from torchrl_elegant.data import AHEAD, Moments, ReturnScale
-from torchrl_elegant.data.running_statistics import Gather
+from torchrl_elegant.data.running_statistics import Gather, alone
 from torchrl_elegant.modules import ObservationNorm
 
 
-class Preparation:
-    """Shows losses observations normalised and rewards scaled; stored data stays as it was.
+class Scaling(AddOn):
+    """Show losses normalized observations and scaled rewards; stored data stays as it was.
 
-    So every batch is seen in the latest units, however old its rows are, and losses, targets and
+    Every batch is scaled with the newest statistics, however old its rows are. Losses, targets and
     networks know nothing of it. The policy shares ``norm``.
 
     Args:
         reward_scale: constant factor of all rewards.
-        norm: for observations; None leaves them.
+        norm: normalizes observations; None leaves them.
         returns: running scale of rewards; None leaves them.
+        reward_key, done_key: entries of a step below ``next``.
 
     >>> import torch
     >>> from tensordict import TensorDict
     >>> rows = TensorDict({"next": {"reward": torch.ones(2, 1)}}, [2])
-    >>> Preparation(reward_scale=0.5)(rows)["next", "reward"].tolist()
+    >>> Scaling(reward_scale=0.5).show(rows)["next", "reward"].tolist()
     [[0.5], [0.5]]
     """
+
+    name = "scaling"
 
     def __init__(
         self,
@@ -37,95 +40,101 @@ class Preparation:
         reward_scale: float = 1.0,
         norm: ObservationNorm | None = None,
         returns: ReturnScale | None = None,
+        reward_key: NestedKey = "reward",
+        done_key: NestedKey = "done",
     ) -> None:
         self.reward_scale, self.norm, self.returns = reward_scale, norm, returns
+        self.reward_key, self.done_key = reward_key, done_key
         shapes = {} if norm is None else norm.shapes
         self._moments = {key: Moments(shape) for key, shape in shapes.items()}
+        self._gather: Gather = alone
+
+    def connect(self, gather: Gather) -> None:
+        self._gather = gather
 
     @property
     def observes(self) -> bool:
-        """Whether it keeps statistics of newly collected data."""
         return bool(self._moments) or self.returns is not None
 
-    def observe(self, batch: TensorDictBase, *, stream: int = 0, gather: Gather) -> None:
-        """Take note of new data ``[*envs, time]`` of the environments of ``stream``, once."""
-        self.observe_rewards(batch, stream=stream, gather=gather)
-        self.observe_states(batch, gather=gather)
+    def observe(self, batch: TensorDictBase, *, stream: int = 0) -> None:
+        self._observe_rewards(batch, stream)
+        self._observe_states(batch)
 
-    def observe_rewards(self, batch: TensorDictBase, *, stream: int = 0, gather: Gather) -> None:
-        """The part of ``observe`` that no policy notices."""
+    def restart(self) -> None:
         if self.returns is not None:
-            shape = (-1, batch.shape[-1])
-            reward, done = (batch.get(("next", key)).reshape(shape) for key in ("reward", "done"))
-            self.returns.observe(reward, done, stream=stream, gather=gather)
+            self.returns.restart()
 
-    def observe_states(self, batch: TensorDictBase, *, gather: Gather) -> None:
-        """The part that changes what the policy does at the same observation."""
-        for key, moments in self._moments.items():
-            moments.add(batch.get(key), gather)
-        self._fit()
+    def show_rollout(self, rollout: TensorDictBase) -> TensorDictBase:
+        self._observe_rewards(rollout, 0)
+        shown = self.show(rollout)
+        # Only now: stored log-probabilities are those of the policy as it saw this rollout.
+        self._observe_states(rollout)
+        return shown
 
-    def __call__(self, batch: TensorDictBase) -> TensorDictBase:
-        """The same rows as a loss should see them; ``batch`` is left as it is."""
+    def show(self, batch: TensorDictBase) -> TensorDictBase:
         batch = batch.copy()
         after = [batch.get(name) for name in ("next", AHEAD) if name in batch.keys()]  # noqa: SIM118
-        self._normalise(batch, *after)
+        self._normalize(batch, *after)
         scale = self.reward_scale * (1.0 if self.returns is None else self.returns.scale)
         for holder in after:
-            holder.set("reward", holder.get("reward") * scale)
+            holder.set(self.reward_key, holder.get(self.reward_key) * scale)
         return batch
 
-    def states(self, batch: TensorDictBase) -> TensorDictBase:
-        """The same rows with their own observations as an actor should see them."""
+    def show_states(self, batch: TensorDictBase) -> TensorDictBase:
+        """Give rows with their own observations as an actor should see them."""
         batch = batch.copy()
-        self._normalise(batch)
+        self._normalize(batch)
         return batch
 
-    def _normalise(self, *holders: TensorDictBase) -> None:
+    def _observe_rewards(self, batch: TensorDictBase, stream: int) -> None:
+        if self.returns is not None:
+            shape, after = (-1, batch.shape[-1]), batch.get("next")
+            reward, done = (after.get(key).reshape(shape) for key in self._step_keys)
+            self.returns.observe(reward, done, stream=stream, gather=self._gather)
+
+    def _observe_states(self, batch: TensorDictBase) -> None:
+        for key, moments in self._moments.items():
+            moments.add(batch.get(key), self._gather)
+        self._fit()
+
+    @property
+    def _step_keys(self) -> tuple[NestedKey, NestedKey]:
+        return self.reward_key, self.done_key
+
+    def _normalize(self, *holders: TensorDictBase) -> None:
         if self.norm is None:
             return
         for key in self.norm.shapes:
             for holder in holders:
                 holder.set(key, self.norm(key, holder.get(key)))
 
+    def _fit(self) -> None:
+        for key, moments in self._moments.items():
+            assert self.norm is not None
+            self.norm.fit(key, moments.mean, moments.variance)
+
     def state_dict(self) -> dict[str, Any]:
         states = {key: moments.state_dict() for key, moments in self._moments.items()}
-        returns = self.returns and self.returns.state_dict()
-        return {"observations": states, "returns": returns}
+        returns = None if self.returns is None else self.returns.state_dict()
+        used = {"normalize_observation": states, "normalize_value": returns}
+        needed = [name for name, state in used.items() if state]
+        return {"observations": states, "returns": returns, "cannot_be_dropped": needed}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        check_stored(self, state_dict)
+        self._refuse_other_scales(state_dict or {"observations": {}, "returns": None})
         for key, moments in self._moments.items():
             moments.load_state_dict(state_dict["observations"][key])
         if self.returns is not None:
             self.returns.load_state_dict(state_dict["returns"])
         self._fit()
 
-    def _fit(self) -> None:
-        for key, moments in self._moments.items():
-            assert self.norm is not None
-            self.norm.fit(key, moments.mean, moments.variance)
-
-
-def hand_back_priority(prepared: TensorDictBase, batch: TensorDictBase, loss: LossModule) -> None:
-    """Leave in ``batch`` the priority that ``loss`` wrote into what it was shown of it."""
-    key = getattr(loss.tensor_keys, "priority", None)
-    priority = None if key is None else prepared.get(key, None)
-    if priority is not None:
-        batch.set(key, priority)
-
-
-def check_stored(prepare: Preparation | None, state: Mapping[str, Any] | None) -> None:
-    """Refuse a state that a run with other normalisation has left."""
-    state = state or {"observations": {}, "returns": None}
-    norm = None if prepare is None else prepare.norm
-    returns = None if prepare is None else prepare.returns
-    known = set() if norm is None else set(norm.shapes)
-    for name, was, now in (
-        ("normalize_observation", set(state["observations"]), known),
-        ("normalize_value", state["returns"] is not None, returns is not None),
-    ):
-        if was != now:
-            raise ValueError(
-                f"`{name}` must stay {bool(was)} when a run goes on, got `{bool(now)}`"
-            )
+    def _refuse_other_scales(self, state: Mapping[str, Any]) -> None:
+        known = set() if self.norm is None else set(self.norm.shapes)
+        for name, was, now in (
+            ("normalize_observation", set(state["observations"]), known),
+            ("normalize_value", state["returns"] is not None, self.returns is not None),
+        ):
+            if was != now:
+                raise ValueError(
+                    f"`{name}` must stay {bool(was)} when a run goes on, got `{bool(now)}`"
+                )

@@ -13,10 +13,14 @@ from torchrl_elegant.functional import actor_ratio, critic_trust
 
 
 class ActorSchedule(Protocol):
-    """Asked before each update, told its terms afterwards."""
+    """Schedule that is asked before each update, and told its terms afterwards."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the terms that it decides by; ranks average these."""
 
     def due(self) -> bool:
-        """Whether the coming update includes the actor."""
+        """True if the coming update includes the actor."""
 
     def observe(self, terms: Mapping[str, Tensor]) -> None:
         """Take note of the terms of the update just made."""
@@ -33,6 +37,8 @@ class EveryUpdate:
     >>> [(schedule.due(), schedule.observe({}))[0] for _ in range(4)]
     [False, True, False, True]
     """
+
+    reads: tuple[str, ...] = ()
 
     def __init__(self, *, period: int = 1) -> None:
         if period < 1:
@@ -70,6 +76,8 @@ class CriticTrust:
     >>> schedule.due()
     True
     """
+
+    reads: tuple[str, ...] = ("critic_error",)
 
     def __init__(self, *, decay: float = 0.995, window: int = 1000, refresh: int = 16) -> None:
         if not 0.0 <= decay < 1.0:

@@ -1,17 +1,16 @@
-"""TD3: what its configuration adds to DDPG's."""
+"""TD3: the options that it adds to those of DDPG."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from torchrl_elegant.algorithms.base import check, option
+from torchrl_elegant.algorithms.base import option
 from torchrl_elegant.algorithms.ddpg import DDPGConfig
 from torchrl_elegant.algorithms.registry import register
-from torchrl_elegant.config.options import check_not_negative
 from torchrl_elegant.modules import DeterministicActor, EnsembleCritic
 from torchrl_elegant.objectives import LeanSoftUpdate, TD3Loss
-from torchrl_elegant.objectives.off_policy.actor_critic import ActorCriticLoss
+from torchrl_elegant.objectives.off_policy.base import OffPolicyLoss
 
 
 @register("td3")
@@ -25,17 +24,13 @@ class TD3Config(DDPGConfig):
     """
 
     actor_period: int = option(2, "updates of the critics per update of actor and target networks")
-    num_critics: int = option(2, "size of the critic ensemble")
-    actor_value: Literal["first", "min", "mean"] = option(
-        "first", "what of the ensemble the actor raises"
+    num_critics: int = option(2, "number of critics", topic="critics", low=1)
+    actor_q: Literal["first", "min", "mean"] = option(
+        "first",
+        "Q-value that the actor maximizes: of the first critic, or min or mean over the critics",
     )
-    policy_noise: float = option(0.2, "spread of the noise on the target's action")
-    noise_clip: float = option(0.5, "largest noise on the target's action")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self.num_critics >= 1, "num_critics", "be at least 1", self.num_critics)
-        check_not_negative(self, "policy_noise", "noise_clip")
+    policy_noise: float = option(0.2, "spread of the noise on the target's action", low=0)
+    noise_clip: float = option(0.5, "largest noise on the target's action", low=0)
 
     @property
     def members(self) -> int:
@@ -45,11 +40,11 @@ class TD3Config(DDPGConfig):
         return TD3Loss(
             actor,
             critic,
-            actor_value=self.actor_value,
+            actor_q=self.actor_q,
             policy_noise=self.policy_noise,
             noise_clip=self.noise_clip,
             loss_function=self.loss_function,
         )
 
-    def build_updater(self, loss: ActorCriticLoss) -> LeanSoftUpdate:
+    def build_updater(self, loss: OffPolicyLoss) -> LeanSoftUpdate:
         return LeanSoftUpdate(loss, tau=self.tau, period=self.actor_period)

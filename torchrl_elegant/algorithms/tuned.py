@@ -1,4 +1,4 @@
-"""Settings kept for known environments."""
+"""Tuned settings for known environments."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 from torchrl_elegant.algorithms.registry import ALGORITHMS
 
-#: Fields of configurations, and of runs.
+#: Options of algorithms and of runs.
 Settings = Mapping[str, Any]
 
 _WALKERS = ("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "Walker2d-v5")
 
 
 def each_walker(settings: Settings) -> dict[str, Settings]:
-    """The same for all that walk or run."""
+    """The same settings for every environment that walks or runs."""
     return dict.fromkeys(_WALKERS, settings)
 
 
-# Swimmer's strokes pay off only as a whole: a discount of 0.99 does not see one through.
+# A stroke of Swimmer pays off only as a whole: a discount of 0.99 ends too early.
 FAR = {"gamma": 0.9999}
 
 
@@ -37,6 +37,25 @@ _SAC_LANDER = {
     "total_frames": 150_000,
 }
 _SAC: dict[str, Settings] = {
+    # The buffer holds the whole run: thousands of rows go through the same phases together.
+    "elegant/chasing": {
+        **_SAC_RATES,
+        "num_envs": 4_096,
+        "frames_per_batch": 16_384,
+        "num_cells": (64, 64),
+        "batch_size": 2_048,
+        "buffer_size": 4_194_304,
+        "warmup": 65_536,
+        "updates_per_frame": 0.002,
+        "gamma": 0.9,
+        "tau": 0.01,
+        "alpha": 0.1,
+        "loss_function": "smooth_l1",
+        "reward_scale": 20.0,
+        "normalize_observation": True,
+        "lr_end_fraction": 0.0,
+        "total_frames": 4_194_304,
+    },
     "Pendulum-v1": {**_SMALL, **_SAC_RATES, "total_frames": 15_000},
     "LunarLanderContinuous-v3": _SAC_LANDER,
     "BipedalWalker-v3": {"warmup": 10_000, "gamma": 0.98, "tau": 0.02, "total_frames": 500_000},
@@ -66,7 +85,7 @@ _REDQ: dict[str, Settings] = {
         "target": "weighted",
         "target_members": None,
         "updates_per_frame": 1.0,
-        "lr_part": 0.0,
+        "lr_end_fraction": 0.0,
         "total_frames": 100_000,
     },
     **each_walker({"warmup": 5_000, "total_frames": 125_000}),
@@ -83,18 +102,23 @@ _DQN: dict[str, Settings] = {
     "CartPole-v1": {
         **_SMALL,
         "lr": 2e-3,
-        "lr_part": 0.0,
+        "lr_end_fraction": 0.0,
         "updates_per_frame": 1.0,
         "total_frames": 50_000,
     },
-    "Acrobot-v1": {**_SMALL, "lr_part": 0.0, "total_frames": 50_000},
-    "LunarLander-v3": {**_MEDIUM, "lr_part": 0.0, "warmup": 5_000, "total_frames": 200_000},
+    "Acrobot-v1": {**_SMALL, "lr_end_fraction": 0.0, "total_frames": 50_000},
+    "LunarLander-v3": {**_MEDIUM, "lr_end_fraction": 0.0, "warmup": 5_000, "total_frames": 200_000},
 }
-# With a discount of 0.99 one seed in five or six loses at the end what it had learnt.
+# With a discount of 0.99 one seed in five or six loses at the end what it had learned.
 _DUELING = {**_DQN, "CartPole-v1": {**_DQN["CartPole-v1"], "gamma": 0.98}}
 _DISCRETE_SAC: dict[str, Settings] = {
     **_DQN,
-    "CartPole-v1": {**_SMALL, "lr_part": 0.0, "updates_per_frame": 1.0, "total_frames": 50_000},
+    "CartPole-v1": {
+        **_SMALL,
+        "lr_end_fraction": 0.0,
+        "updates_per_frame": 1.0,
+        "total_frames": 50_000,
+    },
 }
 
 OFF_POLICY: Mapping[str, Mapping[str, Settings]] = {
@@ -120,6 +144,16 @@ _PPO_LANDER = {
 }
 _PPO_WALKER = {**_SCALED, "num_envs": 8, "lr_end": 0.0, "total_frames": 1_000_000}
 _PPO: dict[str, Settings] = {
+    "elegant/chasing": {
+        **_SCALED,
+        "num_envs": 4_096,
+        "frames_per_batch": 65_536,
+        "batch_size": 4_096,
+        "epochs": 2,
+        "lr": 1e-3,
+        "lr_end": 0.0,
+        "total_frames": 12_582_912,
+    },
     "Pendulum-v1": {
         "num_envs": 4,
         "frames_per_batch": 1_024,
@@ -149,7 +183,7 @@ _A2C: dict[str, Settings] = {
         "optimizer": "rmsprop",
         "total_frames": 1_000_000,
     },
-    # At a rate that stays, or with 0.99, what has been learnt is lost again now and then.
+    # At a rate that stays, or with 0.99, what has been learned is lost again now and then.
     "CartPole-v1": {
         "num_envs": 8,
         "gamma": 0.98,
@@ -168,12 +202,21 @@ _A2C: dict[str, Settings] = {
 ON_POLICY: Mapping[str, Mapping[str, Settings]] = {"a2c": _A2C, "ppo": _PPO}
 
 
-#: By algorithm and environment; a configuration without a table of its own takes its parent's.
+#: Settings by algorithm and environment; an algorithm without a table takes its parent's.
 TUNED: dict[str, Mapping[str, Settings]] = {**OFF_POLICY, **ON_POLICY}
 
 
+def is_tuned(algorithm: str, env: str) -> bool:
+    """True for this package's own environments that a table of ``algorithm`` has.
+
+    >>> is_tuned("ppo", "elegant/chasing"), is_tuned("ppo", "CartPole-v1")
+    (True, False)
+    """
+    return env.startswith("elegant/") and env in TUNED.get(algorithm, {})
+
+
 def tuned_settings(algorithm: str, env: str) -> dict[str, Any]:
-    """Fields of the run and of the algorithm's configuration, for an environment in the table.
+    """Options of the run and of the algorithm for an environment in the table.
 
     >>> tuned_settings("modsac", "Pendulum-v1")["num_cells"]
     (64, 64)

@@ -6,26 +6,25 @@ import dataclasses
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from torchrl_elegant.algorithms import AlgorithmConfig
 from torchrl_elegant.collectors import WorkerDiedError
-from torchrl_elegant.config.groups import group_of, groups_of, known_words, merged, parse_group
-from torchrl_elegant.config.options import default_of, field_types, parse_field
-from torchrl_elegant.config.text import UsageError, is_mapping, nearest, type_name
-from torchrl_elegant.runs.config_file import Stored, build, find_algorithm
+from torchrl_elegant.config.changes import build, known_words, merged, take_words
+from torchrl_elegant.config.options import options_of
+from torchrl_elegant.config.text import UsageError, nearest
+from torchrl_elegant.runs.config_file import Stored, find_algorithm
 from torchrl_elegant.trainers.run_config import RunConfig
 
 
 class HelpRequest(Exception):
-    """Raised on `--help`; its text is the help page."""
+    """Raised on `--help` with the text of the help page."""
 
 
 def run_main(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:
     """Run a script's `main(argv)` and return its exit code.
 
-    A mistake of the user's is one line and 2; a run that could not go on is one line and 1.
+    A mistake of the user prints one line and returns 2; a run that could not go on returns 1.
 
     >>> run_main(lambda argv: None, [])
     0
@@ -39,7 +38,7 @@ def run_main(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -
         sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
         return 2
     except (FloatingPointError, WorkerDiedError) as error:
-        # Of a worker's report the head says which worker, and the last line what happened.
+        # The first line of a worker's report names the worker, the last one its error.
         lines = str(error).strip().splitlines()
         told = lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
         sys.stderr.write(f"error: {told}\n")
@@ -49,68 +48,52 @@ def run_main(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -
         return 130
 
 
-_INDENT = " " * 34
+_INDENT, _WIDTH = " " * 30, 79
 
 
-def help_page(
-    program: str,
-    word: str,
-    chosen: type,
-    algorithms: Mapping[str, type],
-    extra: type | None,
-    usual: Mapping[str, Any],
-) -> str:
-    """All words of a training script: `word` names the algorithm, `chosen` is its configuration,
-    `usual` are values in place of defaults.
+def _help(
+    program: str, first: Sequence[str], *classes: type, usual: Mapping[str, Any] | None = None
+) -> HelpRequest:
+    rows = [row for cls in classes for row in help_rows(cls, usual)]
+    return HelpRequest("\n".join([f"usage: {program} key=value ...", *first, *rows]))
 
-    >>> help_page("x", "toy", RunConfig, {"toy": RunConfig}, None, {}).splitlines()[0]
-    'usage: x key=value ...'
+
+def help_rows(cls: type, usual: Mapping[str, Any] | None = None) -> list[str]:
+    """A heading for each topic, a row for each option: its default, its use, the values it takes.
+
+    ``usual`` are values in place of defaults. Options of an actor are left out where there is none.
+
+    >>> rows = help_rows(RunConfig)
+    >>> rows[1], " ".join(rows[2].split())
+    ('RunConfig: environment', 'env=Pendulum-v1 Gymnasium id, or package.module:factory (a text)')
     """
-    lines = [f"usage: {program} key=value ...", "", "algorithm"]
-    named = f"one of {', '.join(sorted(algorithms))}, or package.module:name"
-    lines += [f"  algorithm={word}   {named}"]
-    for cls in (*([extra] if extra else []), RunConfig, chosen):
-        lines += ["", f"{cls.__name__}", *help_rows(cls, usual)]
-    return "\n".join(lines)
-
-
-def help_rows(cls: type, usual: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
-    """A row of each field, with its default, what it is for and its type.
-
-    Options of an actor are left out where there is none.
-
-    >>> " ".join(help_rows(RunConfig)[2].split())
-    'seed=0 seed of the environments, the networks and the sampling (int)'
-    """
-    types, rows = field_types(cls), []
-    hidden = () if not issubclass(cls, AlgorithmConfig) or cls.has_actor else ("hterm",)
-    for item in dataclasses.fields(cls):
-        if not item.init or item.name in hidden:
+    bare = issubclass(cls, AlgorithmConfig) and not cls.has_actor
+    hidden = ("actor_keys", "hterm") if bare else ()
+    topics: dict[str, list[str]] = {}
+    for name, item in options_of(cls).items():
+        if name in hidden:
             continue
-        default, group = usual.get(item.name, default_of(item)), group_of(types[item.name])
-        if group is None:
-            rows += _row(item.name, default, item, type_name(types[item.name]))
-        else:
-            rows += _group_rows(item, group, default)
-    return rows
+        default = (usual or {}).get(name, item.default)
+        rows = topics.setdefault(item.topic, [])
+        if item.group is None:
+            rows += _row(name, _show(default), f"{item.help} ({item.requirement})")
+            continue
+        members = options_of(item.group).items()
+        on = isinstance(default, item.group)
+        rows += _row(name, _show(on), f"{item.help} (true or false; true with any word below)")
+        for below, member in members:
+            value = getattr(default, below) if on else member.default
+            rows += _row(f"{name}.{below}", _show(value), f"{member.help} ({member.requirement})")
+    return [
+        line
+        for topic, rows in topics.items()
+        for line in ("", f"{cls.__name__}: {topic}" if topic else cls.__name__, *rows)
+    ]
 
 
-def _group_rows(item: dataclasses.Field[Any], group: type, default: Any) -> list[str]:
-    types = field_types(group)
-    on = isinstance(default, group)
-    members = default if on else group()
-    rows = _row(item.name, on, item, "bool; true with any of its words below")
-    for member in dataclasses.fields(members):
-        if member.init:
-            value = getattr(members, member.name)
-            rows += _row(f"{item.name}.{member.name}", value, member, type_name(types[member.name]))
-    return rows
-
-
-def _row(word: str, default: Any, item: dataclasses.Field[Any], kind: str) -> list[str]:
-    head = f"  {word}={_show(default)}"
-    text = f"{item.metadata.get('help', '')} ({kind})".strip()
-    body = textwrap.wrap(text, 100, initial_indent=_INDENT, subsequent_indent=_INDENT)
+def _row(word: str, default: str, text: str) -> list[str]:
+    head = f"  {word}={default}"
+    body = textwrap.wrap(text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
     if len(head) < len(_INDENT) - 1:
         return [head.ljust(len(_INDENT)) + body[0].lstrip(), *body[1:]]
     return [head, *body]
@@ -120,7 +103,7 @@ def _show(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (tuple, list)):
-        return ",".join(_show(item) for item in value)
+        return ",".join(map(_show, value))
     return "" if isinstance(value, Mapping) else str(value)
 
 
@@ -129,7 +112,7 @@ _HELP_WORDS = ("--help", "-h")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a command line asked for: the algorithm's name, both configs and the script's own."""
+    """Result of a command line: the algorithm's name, both configs and the script's own options."""
 
     algorithm: str
     run: RunConfig
@@ -147,18 +130,18 @@ def parse(
     preset: Callable[[Any, str, str | None], Mapping[str, Any]] | None = None,
     program: str = "train",
 ) -> Options:
-    """Read `key=value` words into a `RunConfig`, an algorithm's config and the script's own keys.
+    """Read `key=value` words into a `RunConfig`, an algorithm's config and the script's options.
 
     Args:
         argv: the words, without the program's name.
         algorithms: algorithm names and their config dataclasses; `algorithm=package.module:name`
-            imports the module, which is to add `name`.
-        default: the algorithm used where no `algorithm=` is given.
-        extra: a dataclass of the keys that only this script knows, such as `resume`.
-        stored: given the built `extra`, returns the name and configs of the run being continued,
-            or None. The words then change those configs instead of the defaults.
-        preset: given the built `extra`, the algorithm's name and the environment's, or None where
-            no word says one, returns values to take in place of the defaults of both configs.
+            imports the module, which adds `name`.
+        default: the algorithm unless `algorithm=` is given.
+        extra: a dataclass of the options of this script alone, such as `resume`.
+        stored: takes the built `extra`; returns the name and configs of the run to continue, whose
+            values the words then change, or None.
+        preset: takes the built `extra`, the algorithm's name and the environment's, or None where
+            no word names one; returns values in place of the defaults of both configs.
         program: the name shown in the help.
 
     >>> from dataclasses import make_dataclass
@@ -173,16 +156,18 @@ def parse(
     wanted = find_algorithm(name or default, algorithms)
     if any(word in _HELP_WORDS for word in argv):
         usual = preset(extra(), wanted.name, None) if preset and extra else {}
-        raise HelpRequest(help_page(program, name or default, wanted, algorithms, extra, usual))
-    built = build(extra, _take(words, extra)) if extra else None
+        named = f"one of {', '.join(sorted(algorithms))}, or package.module:name"
+        first = ["", *_row("algorithm", name or default, named)]
+        raise _help(program, first, *([extra] if extra else []), RunConfig, wanted, usual=usual)
+    built = build(extra, take_words(words, extra)) if extra else None
     before = stored(built) if stored else None
     if before and name is not None and wanted is not type(before[2]):
         raise UsageError(f"the stored run trains algorithm={before[0]}, got algorithm={name}")
     chosen, *bases = before or (name or default, None, None)
     classes = (RunConfig, type(before[2]) if before else wanted)
     values = {} if preset is None else preset(built, wanted.name, words.get("env"))
-    taken = [_take(words, cls) for cls in classes]
-    presets = [{key: values[key] for key in field_types(cls) if key in values} for cls in classes]
+    taken = [take_words(words, cls) for cls in classes]
+    presets = [{key: values[key] for key in options_of(cls) if key in values} for cls in classes]
     given = map(merged, classes, presets, taken)
     if words:
         key = next(iter(words))
@@ -203,9 +188,8 @@ def parse_one(argv: Sequence[str], cls: type, *, program: str) -> Any:
     """
     words = _split([word for word in argv if word not in _HELP_WORDS])
     if len(words) < len(argv):
-        page = [f"usage: {program} key=value ...", "", cls.__name__, *help_rows(cls)]
-        raise HelpRequest("\n".join(page))
-    values = _take(words, cls)
+        raise _help(program, [], cls)
+    values = take_words(words, cls)
     if words:
         key = next(iter(words))
         raise UsageError(f"unknown option `{key}`: {nearest(key, known_words(cls))}")
@@ -223,35 +207,3 @@ def _split(argv: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"`{key}` is given twice: {words[key]!r} and {value!r}")
         words[key] = value
     return words
-
-
-def _take(words: dict[str, str], cls: type) -> dict[str, Any]:
-    """Move the words that `cls` has fields for out of `words`, parsed."""
-    values: dict[str, Any] = {}
-    for key, group in groups_of(cls).items():
-        ours = [word for word in words if word.partition(".")[0] == key]
-        if ours:
-            values[key] = parse_group(key, group, {word: words.pop(word) for word in ours})
-    types = field_types(cls)
-    for word in list(words):
-        key, *path = word.split(".")
-        if key not in types or (path and not is_mapping(types[key])):
-            continue
-        text = words.pop(word)
-        if not is_mapping(types[key]):
-            values[key] = parse_field(key, text, types[key])
-            continue
-        if not all(path) or not path:
-            raise UsageError(f"`{word}` must be given by name: {key}.<name>={text}")
-        _place(values.setdefault(key, {}), path, parse_field(word, text, Any), word)
-    return values
-
-
-def _place(mapping: dict[str, Any], path: list[str], value: Any, word: str) -> None:
-    for step in path[:-1]:
-        mapping = mapping.setdefault(step, {})
-        if not isinstance(mapping, dict):
-            raise UsageError(f"`{word}` must not go below {step}, which is given as a value")
-    if path[-1] in mapping:
-        raise UsageError(f"`{word}` must be a value or a group, got both")
-    mapping[path[-1]] = value

@@ -1,7 +1,8 @@
-"""What the scripts do: words in, a run or its evaluation out, an exit code back."""
+"""Commands of the scripts: words in, a run or its evaluation out, an exit code back."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
 from collections.abc import Sequence
@@ -9,59 +10,65 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from torchrl_elegant.algorithms import ALGORITHMS
-from torchrl_elegant.algorithms.base import check, check_fields, option
-from torchrl_elegant.algorithms.tuned import tuned_settings
+import torch
+
+from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
+from torchrl_elegant.algorithms.tuned import is_tuned, tuned_settings
 from torchrl_elegant.cli.command_line import Options, parse, parse_one, run_main
+from torchrl_elegant.config.options import check, check_options, option
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.runs.config_file import Stored
 from torchrl_elegant.runs.evaluate import evaluate_run
 from torchrl_elegant.runs.files import write_file
 from torchrl_elegant.runs.train import run_with, stored_run
+from torchrl_elegant.trainers.run_config import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """Words of the training scripts beside the configurations."""
+    """Options of the training scripts themselves."""
 
-    resume: str | None = option(None, "run folder to go on with; other words change its run")
-    tuned: bool = option(False, "start from the settings that are kept for this environment")
+    resume: str | None = option(None, "run folder to continue; other words change its options")
+    tuned: bool | None = option(
+        None,
+        "start from the tuned settings for this environment; none: for this package's own "
+        "environments, whose thousands of rows suit no other defaults",
+    )
 
     def __post_init__(self) -> None:
         alone = self.resume is None or not self.tuned
-        check(alone, "tuned", "be false when a run goes on", self.tuned)
+        check(alone, "tuned", "be false with resume", self.tuned, "set the options by name")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
-    """Words of the evaluation script."""
+    """Options of the evaluation script."""
 
     run: str = option("", "run folder; may be given as a bare word")
-    episodes: int = option(20, "episodes to play, deterministically")
+    episodes: int = option(20, "episodes to play, deterministically", low=1)
     policy: Literal["final", "best"] = option("final", "policy.pt or policy_best.pt")
-    seed: int = option(1_000, "seed of the environment")
+    seed: int = option(1_000, "seed of the environment", low=0)
     video: bool = option(False, "write a GIF of one episode into the run folder")
 
     def __post_init__(self) -> None:
-        check_fields(self)
-        check(self.episodes >= 1, "episodes", "be at least 1", self.episodes)
-        check(self.seed >= 0, "seed", "be 0 or more", self.seed)
+        check_options(self)
 
 
 def train_command(argv: Sequence[str], *, program: str, default: str) -> int:
-    """Train, or go on with a run, as the words say; 2 for a mistake in them."""
+    """Train or continue a run; returns the exit code, 2 for a mistake in the words."""
 
     def main(words: Sequence[str]) -> None:
         _look_here_too()
         options = parse_training(words, default=default, program=program)
         folder = options.extra.resume
+        set_process(options.run, options.config)
         run_with(options.run, options.config, None if folder is None else Path(folder))
 
     return run_main(main, argv)
 
 
 def parse_training(words: Sequence[str], *, default: str, program: str = "train") -> Options:
-    """What the words of a training script ask for.
+    """Read the words of a training script.
 
     >>> parse_training(["tuned=true", "env=CartPole-v1"], default="ppo").run.num_envs
     8
@@ -78,8 +85,8 @@ def parse_training(words: Sequence[str], *, default: str, program: str = "train"
 
 
 def evaluate_command(argv: Sequence[str], *, program: str) -> int:
-    """Evaluate a run's policy; the report goes to stdout and into ``evaluation.json``, its episodes
-    into ``evaluation.csv`` as well."""
+    """Evaluate a run's policy; writes a summary to stdout, and ``evaluation.json`` and
+    ``evaluation.csv`` to the run folder."""
 
     def main(words: Sequence[str]) -> None:
         _look_here_too()
@@ -121,8 +128,8 @@ def evaluate_command(argv: Sequence[str], *, program: str) -> int:
 
 
 def _look_here_too() -> None:
-    """Let ``env`` and ``algorithm`` name modules of the folder that the command is run from."""
-    # A script's own folder stands first on the path, and the current one not at all.
+    """Let ``env`` and ``algorithm`` name modules in the current folder."""
+    # Python puts the folder of the script on its path, not the current one.
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
@@ -137,10 +144,47 @@ def _preset(options: TrainOptions, algorithm: str, env: str | None) -> dict[str,
         return {}
     usual = {"env": ALGORITHMS[algorithm].example}
     try:
-        return usual | (tuned_settings(algorithm, env or usual["env"]) if options.tuned else {})
+        env = env or usual["env"]
+        wanted = is_tuned(algorithm, env) if options.tuned is None else options.tuned
+        return usual | (tuned_settings(algorithm, env) if wanted else {})
     except ValueError as error:
         raise UsageError(str(error)) from error
 
 
 def _stored(options: TrainOptions) -> Stored | None:
     return None if options.resume is None else stored_run(options.resume)
+
+
+def set_process(run: RunConfig, config: AlgorithmConfig) -> None:
+    """Set allocator and threads of this process, which a command may and the library does not.
+
+    Narrow networks get one thread: they lose more to waking others than they gain.
+    """
+    keep_freed_blocks()
+    if run.threads == 0:
+        narrow = max(config.num_cells) < _WIDE and config.batch_size <= 512
+        torch.set_num_threads(1 if narrow else min(torch.get_num_threads(), 4))
+
+
+# Width from which networks are given more than one thread.
+_WIDE = 128
+# Parameters of glibc's mallopt, and the largest threshold it takes.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_BYTES = 1 << 25
+
+
+def keep_freed_blocks() -> bool:
+    """Make this process keep freed blocks of up to 32 MiB instead of returning them at once.
+
+    An update on the CPU allocates and frees the same activations again and again. Blocks beyond
+    128 KiB, those of a 256 wide ensemble, otherwise go back to the kernel each time and are paged
+    in anew: a tenth of the update. Returns whether the C library took the setting; others than
+    glibc leave things as they are.
+
+    >>> keep_freed_blocks() in (True, False)
+    True
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return bool(mallopt(_MMAP_THRESHOLD, _BYTES)) and bool(mallopt(_TRIM_THRESHOLD, 16 * _BYTES))

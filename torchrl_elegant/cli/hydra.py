@@ -1,4 +1,4 @@
-"""This package in TorchRL's Hydra groups: `loss`, `collector` and `trainer`.
+"""Hydra nodes for TorchRL's groups `loss`, `collector` and `trainer`.
 
 After ``register_groups()`` a TorchRL trainer's YAML can say ``loss: modsac``, ``collector:
 elegant_sync`` or ``trainer: elegant_sac``. The fields are those of the constructors and
@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, make_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass, make_dataclass
 from functools import partial
 from typing import Any
 
@@ -21,8 +21,9 @@ from torchrl.objectives import LossModule
 
 from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
 from torchrl_elegant.collectors import AsyncCollector, SyncCollector
-from torchrl_elegant.collectors.workers.blueprint import _PASSED_ON
-from torchrl_elegant.config.options import default_of
+from torchrl_elegant.collectors.workers.arguments import WORKER_OPTIONS
+from torchrl_elegant.config.changes import build, read_page
+from torchrl_elegant.config.options import options_of
 from torchrl_elegant.objectives import (
     A2CLoss,
     ClipPPOLoss,
@@ -34,7 +35,6 @@ from torchrl_elegant.objectives import (
     SACLoss,
     TD3Loss,
 )
-from torchrl_elegant.runs.config_file import from_plain
 from torchrl_elegant.runs.train import TrainResult, run_with
 from torchrl_elegant.trainers.run_config import RunConfig
 
@@ -55,7 +55,7 @@ _HERE = __name__
 
 
 def register_groups() -> None:
-    """Store all nodes, by the extra ``hydra``; call again for algorithms registered since."""
+    """Store all nodes; needs the extra ``hydra``. Call again for algorithms registered since."""
     try:
         from hydra.core.config_store import ConfigStore
     except ImportError as error:
@@ -71,7 +71,7 @@ def register_groups() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ElegantTrainer:
-    """What ``trainer: elegant_<algorithm>`` is instantiated to: a run that waits for ``train``."""
+    """A run that waits for ``train``; ``trainer: elegant_<algorithm>`` is instantiated to it."""
 
     run: RunConfig
     config: AlgorithmConfig
@@ -111,12 +111,12 @@ def make_collector(
 
 def make_trainer(algorithm: str, **values: Any) -> ElegantTrainer:
     """A run of ``algorithm``; ``values`` are fields of both configurations, groups as mappings."""
-    run_names = {item.name for item in fields(RunConfig)}
+    own, kind = options_of(RunConfig), ALGORITHMS[algorithm]
     plain = {name: _plain(value) for name, value in values.items()}
-    run = {name: value for name, value in plain.items() if name in run_names}
-    rest = {name: value for name, value in plain.items() if name not in run_names}
+    run = {name: value for name, value in plain.items() if name in own}
+    rest = {name: value for name, value in plain.items() if name not in own}
     return ElegantTrainer(
-        run=from_plain(RunConfig, run), config=from_plain(ALGORITHMS[algorithm], rest)
+        run=build(RunConfig, read_page(RunConfig, run)), config=build(kind, read_page(kind, rest))
     )
 
 
@@ -151,15 +151,15 @@ def _collector_arguments(collector: type) -> dict[str, Any]:
     """All that a constructor takes, with what it hands on to TorchRL's collector."""
     theirs = _signature(Collector)
     if collector is AsyncCollector:
-        theirs = {name: theirs[name] for name in theirs if name in _PASSED_ON}
+        theirs = {name: theirs[name] for name in theirs if name in WORKER_OPTIONS}
     return theirs | _signature(collector)
 
 
 def _trainer_node(algorithm: str) -> type:
     entries: dict[str, Any] = {"algorithm": algorithm}
     for config in (RunConfig, ALGORITHMS[algorithm]):
-        for item in fields(config):
-            entries[item.name] = _yaml_default(default_of(item))
+        for name, item in options_of(config).items():
+            entries[name] = _yaml_default(item.default)
     return _node(f"Elegant{algorithm.title()}TrainerConfig", "make_trainer", entries)
 
 

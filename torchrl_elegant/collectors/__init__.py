@@ -1,4 +1,4 @@
-"""Collectors: in this process, and in worker processes beside a learner."""
+"""Collectors: in this process, in worker processes by rounds, and beside a learner."""
 
 from torchrl.collectors import MultiAsyncCollector
 
@@ -9,7 +9,7 @@ from torchrl_elegant.collectors.workers.liveness import WorkerDiedError
 from torchrl_elegant.collectors.workers.pacing import Pacer, Ticket
 from torchrl_elegant.collectors.workers.weights import SharedWeights
 
-# The name that this project was designed with, for today's class.
+# TorchRL's older name of the class.
 MultiaSyncDataCollector = MultiAsyncCollector
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Collection in worker processes beside a learner, at a ratio of updates to data that holds."""
+"""Collector whose worker processes fill a replay buffer while this process learns from it."""
 
 from __future__ import annotations
 
@@ -14,41 +14,45 @@ from torchrl.collectors import MultiAsyncCollector
 from torchrl.data import ReplayBuffer
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.collectors.workers.blueprint import Blueprint, PolicyCopy
-from torchrl_elegant.collectors.workers.crew import Crew
-from torchrl_elegant.collectors.workers.mover import Fold, RowMover
+from torchrl_elegant.collectors.workers.arguments import WorkerArguments
+from torchrl_elegant.collectors.workers.base import MultiWorkerBase
+from torchrl_elegant.collectors.workers.buffer_writer import ROWS_KEPT, BufferWriter, Fold
 from torchrl_elegant.collectors.workers.pacing import Pacer
 
 
-class AsyncCollector(Crew, MultiAsyncCollector):
+class AsyncCollector(MultiWorkerBase, MultiAsyncCollector):
     """Worker processes collect into a replay buffer while this process learns from it.
 
-    What differs from :class:`~torchrl.collectors.MultiAsyncCollector`: the ratio of updates to
-    frames is held from both sides (:class:`Pacer`); frames are counted, and end at
-    `total_frames`, exactly; no message discards a batch; weights reach the workers between
-    rollouts through shared memory (:class:`SharedWeights`); the buffer belongs to this process
-    alone (:class:`RowStage`), so that it may be of any kind and no killed worker can lock it;
-    a dead worker is named by :meth:`check`, and no worker outlives this process.
+    In contrast to :class:`~torchrl.collectors.MultiAsyncCollector` the ratio of updates to frames
+    holds: whichever side is too far ahead waits (:class:`Pacer`). Collection ends at exactly
+    `total_frames`. No message discards a batch. Weights reach the workers between rollouts,
+    through shared memory (:class:`SharedWeights`). This process alone writes to the buffer
+    (:class:`BufferWriter`), so that it may be of any kind and no killed worker can lock it.
+    :meth:`check` names a dead worker, and no worker outlives this process.
+
+    There is one count of frames, :attr:`frames`: rows that have reached the buffer, or its fold.
+    It starts at ``frames_done``.
 
     Args:
-        create_env_fn: one factory per worker, or one for all; here called once for its specs.
+        create_env_fn: one factory per worker, or one for all; it may make a batched environment.
+            This process calls the first one once, for its specs.
         policy: any policy; workers get a deep copy.
-        num_workers: number of workers, where one factory is given.
+        num_workers: number of workers, if there is one factory.
         replay_buffer: receives one row per transition, batch dimensions flattened.
         frames_per_batch: frames of one rollout of one worker.
-        total_frames: where collection ends; -1 for never.
-        updates_per_frame: ratio to hold; `None` lets workers run free.
+        total_frames: count of frames at which collection ends; -1 for never.
+        updates_per_frame: ratio to hold; `None` lets the workers run free.
         warmup_frames: frames that ask for no update.
         slack_batches: batches per worker that collection may be ahead of the learner.
         init_random_frames: random frames at the run's start, over all workers, in whole batches.
         keys: keys of the rows to store; `None` for all.
-        seed: every worker gets its own child of it; `None` draws one.
+        seed: each worker gets a seed that is derived from it; `None` draws one.
         threads_per_worker: torch threads in each worker.
-        frames_done, updates_done: counters of the run that is resumed.
-        fold: makes for each worker what turns its batches `[envs, time]` into the rows that are
-            stored, such as :class:`MultiStepFold`; frames are counted before it. Of a last batch
-            that `total_frames` cuts nothing is stored then.
-        rows_kept: newest rows kept for `arrivals`; `None` for all.
+        frames_done, updates_done: counts of a resumed run.
+        fold: called once per worker; makes a function from batches `[envs, time]` to the rows
+            that are stored, such as :class:`MultiStepFold`. Frames are counted before it. If
+            `total_frames` cuts the last batch, a fold stores nothing of it.
+        rows_kept: newest rows kept for :meth:`arrivals`; `None` for all.
         kwargs: options of TorchRL's collectors for the collector inside each worker.
 
     Examples:
@@ -85,59 +89,59 @@ class AsyncCollector(Crew, MultiAsyncCollector):
         frames_done: int = 0,
         updates_done: int = 0,
         fold: Callable[[], Fold] | None = None,
-        rows_kept: int | None = 1024,
+        rows_kept: int | None = ROWS_KEPT,
         **kwargs: Any,
     ) -> None:
-        self._shutdown_complete = True  # until there is something to shut down
-        plan = Blueprint(create_env_fn, policy, num_workers, frames_per_batch, keys, kwargs)
-        pacer = Pacer(
-            workers=plan.workers,
+        if slack_batches < 1:
+            raise ValueError(f"`slack_batches` must be at least 1, got {slack_batches}")
+        arguments = WorkerArguments(
+            create_env_fn, policy, num_workers, frames_per_batch, keys, kwargs
+        )
+        self._pacer = Pacer(
+            workers=arguments.workers,
             updates_per_frame=updates_per_frame,
             warmup_frames=warmup_frames,
             total_frames=None if total_frames < 0 else total_frames,
-            slack_frames=plan.slack_frames(slack_batches),
+            slack_frames=slack_batches * arguments.workers * frames_per_batch,
             frames_done=frames_done,
             updates_done=updates_done,
         )
-        link = plan.link(pacer, init_random_frames)
-        self._pacer = link.pacer
-        self._mover = RowMover(
-            link.stage,
+        link = arguments.link(self._pacer, init_random_frames=init_random_frames)
+        self._writer = BufferWriter(
+            link.rings,
             replay_buffer,
-            workers=link.workers,
-            folds=[fold() for _ in plan.env_fns] if fold else (),
-            envs=plan.envs,
+            workers=arguments.workers,
+            folds=[fold() for _ in arguments.env_fns] if fold else (),
+            envs=arguments.envs,
             keep=rows_kept,
         )
-        self._enlist(link)
         super().__init__(
-            plan.env_fns,
-            policy_factory=None if plan.policy is None else PolicyCopy(plan.policy),
-            collector_class=plan.setup(link, (seed, frames_done), threads_per_worker),
-            replay_buffer=link.stage,
+            arguments,
+            link,
+            policy=policy,
             frames_per_batch=frames_per_batch,
-            num_threads=self._threads,
-            num_sub_threads=threads_per_worker,
-            **kwargs,
+            total_frames=total_frames,
+            seed=seed,
+            threads_per_worker=threads_per_worker,
+            frames_done=frames_done,
+            trajectory_ids="shared",
         )
-        self.replay_buffer, self.policy = replay_buffer, policy
-        self.total_frames = float("inf") if total_frames < 0 else total_frames
-        self.init_random_frames, self._frames = init_random_frames, frames_done
+        self.replay_buffer = replay_buffer
 
     @property
-    def _frames(self) -> int:  # TorchRL's counter, for its statistics and state
-        return self._mover.frames
+    def _frames(self) -> int:  # the name under which TorchRL reads and sets the count
+        return self._writer.frames
 
     @_frames.setter
     def _frames(self, frames: int) -> None:
-        self._mover.frames = frames
+        self._writer.frames = frames
 
     def start(self) -> None:
         """Lets the workers collect; a second call changes nothing."""
         if self.closed:
             raise RuntimeError("`AsyncCollector` must be open to start, got one that is shut down")
-        if not self._mover.started:
-            self._mover.start()
+        if not self._writer.started:
+            self._writer.start()
             super().start()
 
     def iterator(self) -> Iterator[None]:
@@ -148,13 +152,13 @@ class AsyncCollector(Crew, MultiAsyncCollector):
             yield None
 
     def wait_for(self, frames: int, timeout: float | None = None) -> bool:
-        """Waits until `frames` rows have been written; False when time ran out before."""
-        return self._mover.wait_for(frames, alive=self.check, timeout=timeout)
+        """Waits until the count of frames is `frames`; False if the time ran out before."""
+        return self._writer.wait_for(frames, alive=self.check, timeout=timeout)
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Holds all workers between rollouts, with every row they collected in the buffer."""
-        if not self._mover.started:
+        """Holds all workers between rollouts; all their rows are in the buffer by then."""
+        if not self._writer.started:
             raise RuntimeError("`AsyncCollector` must have been started to be paused")
         self._pacer.hold(self.check)
         try:
@@ -164,45 +168,40 @@ class AsyncCollector(Crew, MultiAsyncCollector):
             self._pacer.release()
 
     @property
-    def frames(self) -> int:
-        """Rows written to the buffer, those of the resumed run included."""
-        return self._mover.frames
-
-    @property
     def updates_done(self) -> int:
-        """Updates noted, those of the resumed run included."""
+        """Updates counted so far, those of the resumed run included."""
         return self._pacer.updates_done
 
     def updates_due(self) -> int:
-        """How many updates the learner owes for the frames so far; none before there is a row."""
-        # A fold holds rows back until their span is known.
+        """Updates that the learner owes for the frames so far; none while the buffer is empty."""
+        # A fold keeps rows back until their last step is known.
         return self._pacer.updates_due(self.frames) if len(self.replay_buffer) else 0
 
     def note_updates(self, count: int = 1) -> None:
-        """Enters finished updates, which lets the workers collect on."""
+        """Counts finished updates, so that the workers may collect more."""
         self._pacer.note_updates(count)
 
     def episodes(self) -> list[tuple[float, int]]:
-        """Return and length of the episodes that ended since the last call, the newest 10,000."""
-        return self._mover.episodes()
+        """Return and length of the newest episodes that ended since the last call."""
+        return self._writer.episodes()
 
     def arrivals(self) -> list[tuple[int, TensorDictBase]]:
-        """Workers' numbers and their batches `[envs, time]` since the last call, in their order."""
-        return self._mover.arrivals()
+        """Pairs of a worker's number and its steps `[envs, time]` since the last call."""
+        return self._writer.arrivals()
 
     def check(self) -> None:
-        """Raises RuntimeError if a worker died, saying which, how and why."""
+        """Raises RuntimeError if a worker died, or if writing to the buffer failed."""
         super().check()
-        if not self._shutdown_complete and self._mover.failure is not None:
-            raise RuntimeError("writing to the replay buffer failed") from self._mover.failure
+        if not self._shutdown_complete and self._writer.failure is not None:
+            raise RuntimeError("writing to the replay buffer failed") from self._writer.failure
 
     def state_dict(self) -> OrderedDict:
-        """The workers' states with the counters of frames and updates."""
+        """State of the workers, with the counts of frames and updates."""
         return OrderedDict(super().state_dict(), updates=self.updates_done)
 
     def load_state_dict(self, state_dict: OrderedDict) -> None:
-        """Loads what :meth:`state_dict` gave; before the start only."""
-        if self._mover.started:
+        """Loads a :meth:`state_dict`; only before :meth:`start`."""
+        if self._writer.started:
             raise RuntimeError("`load_state_dict` must come before `start`")
         super().load_state_dict(state_dict)
         self._pacer.restore(frames=state_dict["frames"], updates=state_dict["updates"])
@@ -211,4 +210,4 @@ class AsyncCollector(Crew, MultiAsyncCollector):
         if self._shutdown_complete or self._owner != os.getpid():
             return
         super()._shutdown_main(timeout)
-        self._mover.stop()
+        self._writer.stop()

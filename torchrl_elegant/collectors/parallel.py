@@ -1,4 +1,4 @@
-"""Collection in worker processes in rounds: one batch of them all, and one ahead if asked for."""
+"""Collector whose worker processes collect in rounds, each round one batch of all workers."""
 
 from __future__ import annotations
 
@@ -12,42 +12,45 @@ from torch import nn
 from torchrl.collectors import MultiSyncCollector
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.collectors.rollout.episodes import TRAJ_IDS
-from torchrl_elegant.collectors.workers.blueprint import Blueprint, PolicyCopy
-from torchrl_elegant.collectors.workers.crew import Crew
-from torchrl_elegant.collectors.workers.pacing import Turns
+from torchrl_elegant.collectors.rollout.episode_counts import TRAJ_IDS
+from torchrl_elegant.collectors.workers.arguments import WorkerArguments
+from torchrl_elegant.collectors.workers.base import MultiWorkerBase
+from torchrl_elegant.collectors.workers.pacing import Rounds
 from torchrl_elegant.collectors.workers.weights import Weights
-from torchrl_elegant.collectors.workers.worker import WorkerSetup
 
 _NAP = 0.1  # seconds between two looks at whether the workers live
 _BLINK = 0.001  # seconds between two looks at whether all have begun
 
 
-class ParallelCollector(Crew, MultiSyncCollector):
-    """Workers that collect at the same time, and rest while this process learns or are one ahead.
+class ParallelCollector(MultiWorkerBase, MultiSyncCollector):
+    """Workers collect at the same time; while this process learns they rest, or are one ahead.
 
-    What differs from :class:`~torchrl.collectors.MultiSyncCollector`: a batch is laid out as one
-    collector over all environments would give it, `[environments, time]`, in memory of its own;
-    rows and weights go through shared memory with no message per batch; the same seed gives the
-    same batches, trajectory ids included; a dead worker is named by :meth:`check`, and no worker
+    In contrast to :class:`~torchrl.collectors.MultiSyncCollector` a batch has the layout that one
+    collector over all environments would give it, `[environments, time]`, in memory of its own.
+    Rows and weights go through shared memory, with no message per batch. The same seed gives the
+    same batches, trajectory ids included. :meth:`check` names a dead worker, and no worker
     outlives this process.
 
-    With ``ahead`` the next batch is collected while the caller has one, by the policy as it was
-    before that batch: always one update old, however fast anybody is, because new weights wait
-    until all workers have begun. Messages, such as :meth:`reset`, wait for the round under way.
+    With ``ahead`` the workers collect the next batch while the caller has one. They act by the
+    policy as it was before the caller's batch: always one update old, because new weights wait
+    until all workers have begun. Messages, such as :meth:`reset`, wait for the present round.
+
+    There is one count of frames, :attr:`frames`; it starts at ``frames_done`` and grows by each
+    batch before the caller gets it.
 
     Args:
-        create_env_fn: one factory per worker, or one for all; here called once for its specs.
+        create_env_fn: one factory per worker, or one for all; it may make a batched environment.
+            This process calls the first one once, for its specs.
         policy: any policy; workers get a deep copy, and new weights when
             :meth:`update_policy_weights_` is called.
-        num_workers: number of workers, where one factory is given.
+        num_workers: number of workers, if there is one factory.
         frames_per_batch: frames of a batch, over all workers.
-        total_frames: where collection ends; -1 for never.
+        total_frames: count of frames at which collection ends; -1 for never.
         init_random_frames: random frames at the run's start, in whole batches.
         postproc: applied to each batch.
-        seed: every worker gets its own child of it; `None` draws one.
+        seed: each worker gets a seed that is derived from it; `None` draws one.
         threads_per_worker: torch threads in each worker.
-        frames_done: frames of the run that is resumed.
+        frames_done: frames that a resumed run has collected before.
         ahead: collect the next batch while the caller has one.
         kwargs: options of TorchRL's collectors for the collector inside each worker.
 
@@ -77,7 +80,6 @@ class ParallelCollector(Crew, MultiSyncCollector):
         ahead: bool = False,
         **kwargs: Any,
     ) -> None:
-        self._shutdown_complete = True  # until there is something to shut down
         workers = num_workers or (len(create_env_fn) if isinstance(create_env_fn, Sequence) else 1)
         if frames_per_batch % workers:
             raise ValueError(
@@ -85,30 +87,27 @@ class ParallelCollector(Crew, MultiSyncCollector):
                 f"got `{frames_per_batch}`"
             )
         rows = frames_per_batch // workers
-        plan = Blueprint(create_env_fn, policy, num_workers, rows, None, kwargs)
-        self._turns = Turns(workers=plan.workers)
-        link = plan.link(self._turns, init_random_frames)
-        self._enlist(link)
+        arguments = WorkerArguments(create_env_fn, policy, num_workers, rows, None, kwargs)
+        self._rounds = Rounds(workers=arguments.workers)
         super().__init__(
-            plan.env_fns,
-            policy_factory=None if plan.policy is None else PolicyCopy(plan.policy),
-            collector_class=OwnIds(plan.setup(link, (seed, frames_done), threads_per_worker)),
-            replay_buffer=link.stage,
+            arguments,
+            arguments.link(self._rounds, init_random_frames=init_random_frames),
+            policy=policy,
             frames_per_batch=frames_per_batch,
-            num_threads=self._threads,
-            num_sub_threads=threads_per_worker,
-            **kwargs,
+            total_frames=total_frames,
+            seed=seed,
+            threads_per_worker=threads_per_worker,
+            frames_done=frames_done,
+            trajectory_ids="own",
         )
-        # Rows come by the stage; of a buffer, what TorchRL sees behind it here, there is none.
-        self.replay_buffer, self.policy, self.postproc = None, policy, postproc
-        self.total_frames = float("inf") if total_frames < 0 else total_frames
-        self.init_random_frames, self._frames = init_random_frames, frames_done
+        # TorchRL takes the rings for a buffer; here they only carry the rows to this process.
+        self.replay_buffer, self.postproc = None, postproc
         self._started, self._under_way, self._ahead = False, False, ahead
-        self._steps = rows // self.getattr_env("batch_size").numel()
+        self._steps = rows // arguments.envs
         self._episodes: list[tuple[float, int]] = []
 
     def iterator(self) -> Iterator[TensorDictBase]:
-        """Yields a batch at a time; while the caller has it none is collected, or the next."""
+        """Yields one batch after another; the next is begun when asked for, or before if ahead."""
         if self.closed:
             raise RuntimeError("`ParallelCollector` must be open to collect, got one shut down")
         if not self._started:
@@ -131,8 +130,8 @@ class ParallelCollector(Crew, MultiSyncCollector):
         *,
         weights_dict: Mapping[str, Weights] | None = None,
     ) -> None:
-        """Publishes weights and buffers, which the next round that begins is collected with."""
-        while self._ahead and self._under_way and not self._turns.begun:
+        """Publishes weights and buffers for the next round that begins."""
+        while self._ahead and self._under_way and not self._rounds.begun:
             self.check()
             time.sleep(_BLINK)
         super().update_policy_weights_(policy_or_weights, weights_dict=weights_dict)
@@ -144,26 +143,21 @@ class ParallelCollector(Crew, MultiSyncCollector):
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the next batch is collected while the caller has one."""
+        """True if the next batch is collected while the caller has one."""
         return self._ahead
-
-    @property
-    def frames(self) -> int:
-        """How many frames it has collected, those of the resumed run included."""
-        return self._frames
 
     def _begin(self) -> None:
         if not self._under_way:
             self._under_way = True
-            self._turns.grant(start=self._frames)
+            self._rounds.grant(start=self._frames)
 
     def _gathered(self) -> list[TensorDictBase]:
-        stage, parts = self._link.stage, dict[int, TensorDictBase]()
+        rings, parts = self._link.rings, dict[int, TensorDictBase]()
         while len(parts) < self.num_workers:
-            if not stage.bell.acquire(timeout=_NAP):
+            if not rings.bell.acquire(timeout=_NAP):
                 self.check()
             for worker in range(self.num_workers):
-                rows, episodes = stage.take(worker)
+                rows, episodes = rings.take(worker)
                 self._episodes += episodes
                 if rows is not None:
                     parts[worker] = rows
@@ -174,18 +168,7 @@ class ParallelCollector(Crew, MultiSyncCollector):
         batch.refine_names(None, "time")
         ids = batch.get(TRAJ_IDS, None)
         if ids is not None:
-            # Each worker counts for itself: spread out, so that no two share a number.
+            # Each worker numbers its own: spread them, so that no two workers share a number.
             worker = torch.arange(self.num_workers).view(-1, 1, 1)
             ids.view(self.num_workers, -1, self._steps).mul_(self.num_workers).add_(worker)
         return batch
-
-
-class OwnIds:
-    """Builds workers that number their trajectories without a look at the others."""
-
-    def __init__(self, setup: WorkerSetup) -> None:
-        self._setup = setup
-
-    def __call__(self, create_env_fn: EnvBase | Callable[[], EnvBase], **kwargs: Any) -> Any:
-        """Called by TorchRL's worker loop with the arguments of a plain collector."""
-        return self._setup(create_env_fn, **{**kwargs, "traj_pool": None})

@@ -1,4 +1,4 @@
-"""A collector in this process that steps the simulator directly wherever it can."""
+"""Collector in this process; it steps the simulator directly if it can."""
 
 from __future__ import annotations
 
@@ -11,44 +11,57 @@ from torchrl.collectors import Collector
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.collectors.rollout.batched import batched_rollout
-from torchrl_elegant.collectors.rollout.finite import finite_keys, require_finite
-from torchrl_elegant.collectors.rollout.lean import extends_buffer, lean_rollout
+from torchrl_elegant.collectors.rollout.finite_check import finite_check
+from torchrl_elegant.collectors.rollout.gymnasium_rollout import extends_buffer, gymnasium_rollout
 
 
 class FastRollout(Protocol):
-    """Takes the place of TorchRL's rollout where it gives the same batches."""
+    """Rollout that replaces TorchRL's and gives the same batches."""
 
     def key_names(self) -> set[str]:
-        """Every name that occurs in a key of a batch."""
+        """All names in the keys of a batch."""
 
     def collect(self, collector: Collector) -> TensorDictBase:
-        """One batch, in memory of its own unless the caller asked for the same TensorDict."""
+        """One batch, in new memory unless the caller asked for the same TensorDict."""
 
 
-#: Each gives the fast rollout of a collector, or None where it has none; the first one is taken.
-FAST_ROLLOUTS: list[Callable[[Collector], FastRollout | None]] = [lean_rollout, batched_rollout]
+#: Makers of fast rollouts; each gives None for a collector that it does not suit. The first that
+#: suits is taken.
+FAST_ROLLOUTS: list[Callable[[Collector], FastRollout | None]] = [
+    gymnasium_rollout,
+    batched_rollout,
+]
 
 
 class SyncCollector(Collector):
-    """TorchRL's `Collector`, with the same arguments, batches and trajectory ids, for less.
+    """TorchRL's `Collector`, faster: same arguments, same batches, same trajectory ids.
 
     Over Gymnasium simulators in host memory (our `GymnasiumEnv`; TorchRL's `GymEnv` and
     `GymWrapper`, alone, in a `SerialEnv`, or under its usual counters and casts) it steps the
     simulators themselves, calls the policy once per step on the whole batch, and writes rows in
-    place; what is counted along episodes is worked out once a batch. A TensorDict module with a
-    method `act(*in_keys) -> *out_keys` is called without a TensorDict. Everything that is not
-    known to give the same values (other transforms, devices, compiled policies, writing frame by
-    frame) runs TorchRL's own rollout; `is_lean` says which. Both raise `FloatingPointError` at
-    the first reward or observation that is not finite, save for frames that
-    `extend_buffer=False` writes to the buffer before they can be seen. Measured in `benchmarks/`.
+    place. Counts along episodes are made once a batch. Over batched environments in tensors it
+    calls their `_step` and `_reset`. A TensorDict module with a method
+    `act(*in_keys) -> *out_keys` is called without a TensorDict. Everything else (other
+    transforms, a policy on another device, compiled policies, writing frame by frame) runs
+    TorchRL's own rollout; `is_lean` tells which. Measured in `benchmarks/collection.py`.
+
+    Batches stay on the environment's device; put the policy there too, or give `policy_device`.
+    Over an environment that declares `resets_by_mask`, collection never waits for its device.
+
+    A reward or observation that is not finite raises `FloatingPointError`: at once on the CPU, at
+    a later batch on other devices (`CheckLater`). Frames that `extend_buffer=False` writes to the
+    buffer are not checked.
 
     `set_seed` also resets: TorchRL leaves the first episode as it was before the seed.
+
+    There is one count of frames, :attr:`frames`; it starts at `frames_done` and grows by each
+    batch before the caller gets it.
 
     Args:
         create_env_fn: as TorchRL.
         policy: as TorchRL.
-        frames_done: frames of the run that is resumed; `total_frames`, `init_random_frames` and
-            error messages count them.
+        frames_done: frames that a resumed run has collected before; `total_frames`,
+            `init_random_frames` and error messages count them.
         **kwargs: as TorchRL.
 
     >>> from torchrl_elegant.envs import make_env
@@ -67,11 +80,13 @@ class SyncCollector(Collector):
     ) -> None:
         super().__init__(create_env_fn, policy, **kwargs)
         self._frames = frames_done
-        self._finite_keys = finite_keys(self.env)
+        self._check_finite = finite_check(self.env, self.storing_device or self.env.device)
         self._fast = self._find_fast()
         # TorchRL clones what it yields because it writes into the same buffers again; a fast
         # rollout is new memory each time, unless the caller asked for the same TensorDict.
         if self._fast is not None and not extends_buffer(self):
+            # Without a clone TorchRL would use a stream of its own, and wait for it at each batch.
+            self.no_cuda_sync |= not kwargs.get("return_same_td", False)
             self.return_same_td = True
             # Looking for private keys in every batch costs as much as a small policy.
             self._exclude_private_keys = any(
@@ -83,12 +98,12 @@ class SyncCollector(Collector):
 
     @property
     def frames(self) -> int:
-        """How many frames it has collected, those of the resumed run included."""
+        """Frames collected so far, those of the resumed run included."""
         return self._frames
 
     @property
     def is_lean(self) -> bool:
-        """Whether rollouts step the simulator directly."""
+        """True if rollouts step the environment directly."""
         return self._fast is not None
 
     @torch.no_grad()
@@ -100,15 +115,26 @@ class SyncCollector(Collector):
             if self.pre_collect_hook is not None:
                 self.pre_collect_hook()
             if self.reset_at_each_iter:
-                self._carrier.update(self.env.reset(), inplace=True)
+                self._own_carrier().update(self.env.reset(), inplace=True)
                 self._start_new_trajectories()
             batch = self._maybe_set_truncated(self._fast.collect(self))
         if batch is not None:
-            require_finite(batch, keys=self._finite_keys, frames=self._frames)
+            self._check_finite(batch, frames=self._frames)
         return batch
 
+    def reset(self, index: torch.Tensor | None = None, **kwargs: Any) -> None:
+        """Resets the environments, or those at `index`."""
+        self._own_carrier()
+        super().reset(index, **kwargs)
+
+    def _own_carrier(self) -> TensorDictBase:
+        # TorchRL writes into the present state. Its tensors may be the environment's own, or
+        # expanded ones, into which nothing can be written.
+        self._carrier: TensorDictBase = self._carrier.clone()
+        return self._carrier
+
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
-        """Seeds the environments and starts their episodes anew; returns the next seed."""
+        """Seeds the environments and resets them; returns the next seed."""
         next_seed = super().set_seed(seed, static_seed=static_seed)
         self.reset()
         return next_seed

@@ -1,23 +1,68 @@
-"""Text into values by a field's type, without ever evaluating code."""
+"""Values of options: the words for a type, their text form, the check of type and bounds."""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import math
 import types
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
 from typing import Any, Literal, Union, get_args, get_origin
 
-_NONE_WORDS = ("none", "null")
-_BOOLEANS = {"true": True, "false": False}
+_NONE = type(None)
+_NOUNS = {bool: "true or false", str: "a text", _NONE: "none"}
 
 
 class UsageError(ValueError):
-    """A mistake of the caller's that one line explains; scripts print it without a traceback.
+    """A mistake of the caller that one line explains; scripts print it without a traceback.
 
     >>> str(UsageError("`seed` must be an integer, got 'x'"))
     "`seed` must be an integer, got 'x'"
     """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """Limits of a number, or of each number of a list: `low` and `high` belong to them, `above` and
+    `below` do not.
+
+    Infinity must be allowed by name, as ``high=math.inf``.
+
+    >>> Bounds(low=0, below=1).hold(0.0), Bounds(low=0, below=1).hold(1.0)
+    (True, False)
+    """
+
+    low: float | None = None
+    high: float | None = None
+    above: float = -math.inf
+    below: float = math.inf
+
+    def hold(self, value: Any) -> bool:
+        """True if `value` lies within; NaN never does."""
+        over = value > self.above if self.low is None else value >= self.low
+        return bool(over and (value < self.below if self.high is None else value <= self.high))
+
+    def told(self, noun: str) -> str:
+        """`noun` with the limits in words.
+
+        >>> Bounds(low=1).told("an integer"), Bounds(above=0, high=1).told("a finite number")
+        ('an integer of 1 or more', 'a number in (0, 1]')
+        """
+        has_low = self.low is not None or self.above > -math.inf
+        has_high = self.high is not None or self.below < math.inf
+        if has_low and has_high:
+            start = f"({self.above}" if self.low is None else f"[{self.low}"
+            end = f"{self.below})" if self.high is None else f"{self.high}]"
+            return f"{noun.replace('finite ', '')} in {start}, {end}"
+        if has_low:
+            end = f"above {self.above}" if self.low is None else f"of {self.low} or more"
+        else:
+            end = f"below {self.below}" if self.high is None else f"of {self.high} or less"
+        return f"{noun} {end}" if has_low or has_high else noun
+
+
+FREE = Bounds()
 
 
 def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
@@ -29,54 +74,15 @@ def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
     known = sorted(known)
     lower = {name.lower(): prefix + name for name in known}
     found = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.5)
-    if found:
-        return f"did you mean `{lower[found[0]]}`?"
+    # A member of a group that was named without its group.
+    inside = [name for name in lower if name.endswith(f".{word.lower()}")]
+    if inside or found:
+        return f"did you mean `{lower[(inside or found)[0]]}`?"
     return f"choose from {', '.join(lower.values())}" if len(known) <= 12 else "see --help"
 
 
-def parse_value(text: str, annotation: Any) -> Any:
-    """Read `text` as a value of the type `annotation`; ValueError says what was expected.
-
-    >>> parse_value("1e6", int), parse_value("256,256", tuple[int, ...])
-    (1000000, (256, 256))
-    """
-    if annotation is Any:
-        return _guess(text)
-    if is_union(annotation):
-        return _parse_union(text, get_args(annotation))
-    if get_origin(annotation) is Literal:
-        return _parse_literal(text, get_args(annotation))
-    if annotation is tuple or get_origin(annotation) is tuple:
-        return _parse_tuple(text, get_args(annotation) or (Any, ...))
-    if annotation in _PARSERS:
-        return _PARSERS[annotation](text)
-    raise TypeError(f"no text form is known for the type {type_name(annotation)}")
-
-
-def type_name(annotation: Any) -> str:
-    """A type as `--help` shows it.
-
-    >>> type_name(tuple[int, ...] | None), type_name(Literal["sync", "async"])
-    ('int,int,... | none', 'sync|async')
-    """
-    arguments = get_args(annotation)
-    if annotation in (None, type(None)):
-        return "none"
-    if is_union(annotation):
-        return " | ".join(type_name(member) for member in arguments)
-    if get_origin(annotation) is Literal:
-        return "|".join(str(choice) for choice in arguments)
-    if get_origin(annotation) is tuple:
-        if arguments[-1] is Ellipsis:
-            return f"{type_name(arguments[0])},{type_name(arguments[0])},..."
-        return ",".join(type_name(member) for member in arguments)
-    if is_mapping(annotation):
-        return "name=value"
-    return getattr(annotation, "__name__", str(annotation))
-
-
 def is_union(annotation: Any) -> bool:
-    """Whether a field takes values of several types.
+    """True if an option takes values of several types.
 
     >>> is_union(int | None), is_union(int)
     (True, False)
@@ -84,98 +90,137 @@ def is_union(annotation: Any) -> bool:
     return get_origin(annotation) in (Union, types.UnionType)
 
 
-def is_mapping(annotation: Any) -> bool:
-    """Whether a field takes dotted keys.
+def requirement(annotation: Any, bounds: Bounds = FREE) -> str:
+    """The values that an option takes, in words for errors and help.
 
-    >>> is_mapping(Mapping[str, int]), is_mapping(int)
-    (True, False)
+    >>> requirement(tuple[int, ...] | None, Bounds(low=1))
+    'a list of at least one value, each an integer of 1 or more, or none'
     """
-    origin = get_origin(annotation) or annotation
-    return isinstance(origin, type) and issubclass(origin, Mapping)
+    members = get_args(annotation)
+    if is_union(annotation):
+        return ", or ".join(requirement(member, bounds) for member in members)
+    if get_origin(annotation) is Literal:
+        return ("one of " if len(members) > 1 else "") + ", ".join(map(str, members))
+    if get_origin(annotation) is tuple and members[-1] is Ellipsis:
+        return f"a list of at least one value, each {requirement(members[0], bounds)}"
+    if get_origin(annotation) is tuple:
+        return f"{len(members)} values: {', '.join(requirement(one, bounds) for one in members)}"
+    if annotation in (int, float):
+        return bounds.told("an integer" if annotation is int else "a finite number")
+    named = f"{annotation.__name__}(...)" if isinstance(annotation, type) else str(annotation)
+    return _NOUNS.get(annotation, named)
 
 
-def _parse_int(text: str) -> int:
+def fits(value: Any, annotation: Any, bounds: Bounds = FREE) -> bool:
+    """True if an option of this type takes a value, wherever it comes from.
+
+    >>> fits(8, int | None), fits(True, int), fits([8, 0], tuple[int, ...], Bounds(low=1))
+    (True, False, False)
+    """
+    members = get_args(annotation)
+    if is_union(annotation):
+        return any(fits(value, member, bounds) for member in members)
+    if get_origin(annotation) is Literal:
+        return value in members
+    if get_origin(annotation) is tuple:
+        several = isinstance(value, (tuple, list)) and len(value) > 0
+        kinds = members[:1] * len(value) if several and members[-1] is Ellipsis else members
+        return (
+            several
+            and len(value) == len(kinds)
+            and all(fits(one, kind, bounds) for one, kind in zip(value, kinds, strict=True))
+        )
+    if annotation in (int, float):
+        kind = Integral if annotation is int else Real
+        # In Python a bool is a number.
+        return isinstance(value, kind) and not isinstance(value, bool) and bounds.hold(value)
+    # All else, such as a mapping, is for its own class to check.
+    known = annotation in (bool, str, _NONE) or dataclasses.is_dataclass(annotation)
+    return not known or isinstance(value, annotation)
+
+
+def parse_text(text: str, annotation: Any, bounds: Bounds = FREE) -> Any:
+    """Read `text` as a value of the type `annotation`; ValueError says what was expected.
+
+    Only the type is looked at: bounds are checked where the value is used.
+
+    >>> parse_text("1e6", int), parse_text("256,256", tuple[int, ...])
+    (1000000, (256, 256))
+    """
+    try:
+        return _parse(text, annotation)
+    except ValueError:
+        close = difflib.get_close_matches(text.lower(), _choices(annotation), n=1, cutoff=0.5)
+        hint = f" (did you mean `{close[0]}`?)" if close else ""
+        raise ValueError(requirement(annotation, bounds) + hint) from None
+
+
+def _choices(annotation: Any) -> list[str]:
+    if get_origin(annotation) is Literal:
+        return [str(choice) for choice in get_args(annotation)]
+    members = get_args(annotation) if is_union(annotation) else ()
+    return [choice for member in members for choice in _choices(member)]
+
+
+def _parse(text: str, annotation: Any) -> Any:
+    members = get_args(annotation)
+    if annotation is Any:
+        # Only a text without point or exponent is an integer: a simulator's 1.0 stays a float.
+        whole = () if set(".eE") & set(text) else (int,)
+        return _first(text, (_NONE, bool, *whole, float, str))
+    if is_union(annotation):
+        # `str` takes any text, so it is asked last; `none` is a word before it is a name.
+        return _first(text, sorted(members, key=lambda one: (one is str, one is not _NONE)))
+    if get_origin(annotation) is Literal:
+        return _pick(text, {str(choice): choice for choice in members})
+    if get_origin(annotation) is tuple:
+        inner = text[1:-1] if text[:1] + text[-1:] in ("()", "[]") else text
+        parts = [part.strip() for part in inner.removesuffix(",").split(",")] if inner else []
+        kinds = members[:1] * len(parts) if members[-1] is Ellipsis else members
+        return tuple(_parse(part, kind) for part, kind in zip(parts, kinds, strict=True))
+    if annotation in _PARSERS:
+        return _PARSERS[annotation](text)
+    raise TypeError(f"no text form is known for the type {requirement(annotation)}")
+
+
+def _first(text: str, members: Iterable[Any]) -> Any:
+    for member in members:
+        try:
+            return _parse(text, member)
+        except ValueError:
+            continue
+    raise ValueError(text)
+
+
+def _pick(text: str, values: Mapping[str, Any]) -> Any:
+    if text not in values:
+        raise ValueError(text)
+    return values[text]
+
+
+def _integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        pass
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not number.is_integer():
-        raise ValueError("an integer")
-    return int(number)
+        if not (number := float(text)).is_integer():
+            raise
+        return int(number)
 
 
-def _parse_float(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if math.isnan(number):
-        raise ValueError("a number")
+def _number(text: str) -> float:
+    if math.isnan(number := float(text)):
+        raise ValueError(text)
     return number
 
 
-def _parse_bool(text: str) -> bool:
-    if text.lower() not in _BOOLEANS:
-        raise ValueError("true or false")
-    return _BOOLEANS[text.lower()]
-
-
-def _parse_none(text: str) -> None:
-    if text.lower() not in _NONE_WORDS:
-        raise ValueError("none")
-
-
-def _parse_literal(text: str, choices: tuple[Any, ...]) -> Any:
-    for choice in choices:
-        if str(choice) == text:
-            return choice
-    names = [str(choice) for choice in choices]
-    raise ValueError(f"one of {', '.join(names)} ({nearest(text, names)})")
-
-
-def _parse_tuple(text: str, members: tuple[Any, ...]) -> tuple[Any, ...]:
-    if text[:1] + text[-1:] in ("()", "[]"):
-        text = text[1:-1]
-    parts = [part.strip() for part in text.split(",")]
-    if parts[-1] == "":
-        parts.pop()
-    if members[-1] is Ellipsis:
-        members = members[:1] * len(parts)
-    if len(parts) != len(members):
-        raise ValueError(f"{len(members)} values separated by commas")
-    return tuple(parse_value(part, member) for part, member in zip(parts, members, strict=True))
-
-
-def _parse_union(text: str, members: tuple[Any, ...]) -> Any:
-    # `str` takes any text, so it is asked last; `none` is a word before it is a name.
-    expected = []
-    for member in sorted(members, key=lambda member: (member is str, member is not type(None))):
-        try:
-            return parse_value(text, member)
-        except ValueError as error:
-            expected.append(str(error))
-    raise ValueError(" or ".join(reversed(expected)))
-
-
-def _guess(text: str) -> Any:
-    # Only a text without point or exponent is an integer: a simulator's 1.0 stays a float.
-    members = (
-        (type(None), bool, float, str)
-        if set(".eE") & set(text)
-        else (type(None), bool, int, float, str)
-    )
-    return _parse_union(text, members)
+def _none(text: str) -> None:
+    _pick(text.lower(), {"none": None, "null": None})
 
 
 _PARSERS: dict[Any, Callable[[str], Any]] = {
-    int: _parse_int,
-    float: _parse_float,
-    bool: _parse_bool,
+    int: _integer,
+    float: _number,
+    bool: lambda text: _pick(text.lower(), {"true": True, "false": False}),
     str: str,
-    None: _parse_none,
-    type(None): _parse_none,
+    _NONE: _none,
 }

@@ -1,4 +1,4 @@
-"""Replay stores, and rollouts in parts."""
+"""Replay buffers and samplers, n-step rows, slices of episodes, running statistics."""
 
 from torchrl_elegant.data.best_slices import BestSlices
 from torchrl_elegant.data.multi_step import AHEAD, MultiStepFold

@@ -1,4 +1,4 @@
-"""The store of the best slices of late."""
+"""Store of the best recent slices of episodes."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from torch import Tensor
 from torchrl_elegant.data.slices import MASK, SliceCutter
 from torchrl_elegant.functional import Steps, steps_of
 
-# Beside what the user keeps, whatever that is called.
+# Names that no entry of the user has.
 _SCORE, _BORN = "_score", "_born"
 
 
 class BestSlices:
-    r"""Keeps the slices of K steps with the highest return, for as long as they are new.
+    r"""Keeps the slices of K steps with the highest return, as long as they are recent.
 
     Every batch that a collector brings is cut into slices (``SliceCutter``) and scored by
 
     .. math:: \sum_k \gamma^{k-1} m_k r_k \Big/ \sum_k \gamma^{k-1} m_k
 
-    where the steps after a termination count with a reward of 0 and those after a truncation not at
-    all: whole slices are ranked by their K-step return. Those that a time limit cut short come
-    after all of them, by what they brought a step: an average of few steps wins too easily. Kept
-    are those that are less than ``max_age`` frames old; of equals the newest stands in front.
+    where steps after a termination count with a reward of 0 and steps after a truncation do not
+    count. So whole slices are ranked by their K-step return. Slices that a time limit cut short
+    come after all whole ones, ranked by their average, because an average of few steps wins too
+    easily. A slice is kept while it is less than ``max_age`` frames old; of equals the newest comes
+    first.
 
     Args:
         horizon: K.
-        max_age: a slice is dropped once so many frames have come after the batch that ended it.
-        capacity: slices kept at most, the best; None for all that are young enough.
-        best: the part of what is kept that is drawn from, the best of it.
+        max_age: frames after which a slice is dropped, counted from the batch that ended it.
+        capacity: number of slices kept, the best ones; None for all that are recent enough.
+        best: fraction of the kept slices that ``sample`` draws from, the best ones.
         gamma: discount factor.
-        keys: entries of a step that are kept beside its reward and flags; for a policy's what it
-            reads, its action and its log-probability.
-        reward_key, done_key, terminated_key: where ``next`` has them.
-        device: where slices are kept; that of the first batch by default.
-        seed: of the draws, which leave PyTorch's own generator alone.
+        keys: entries of a step that are kept beside its reward and flags, for example the
+            observations, the action and its log-probability.
+        reward_key, done_key, terminated_key: entries under ``next``.
+        device: device of the kept slices; that of the batches by default.
+        seed: seed of the draws, which do not touch PyTorch's own generator.
 
     >>> done = torch.tensor([[False], [True], [False], [True]])
     >>> reward = torch.tensor([[1.0], [1.0], [2.0], [2.0]])
@@ -77,7 +78,7 @@ class BestSlices:
         self.frames = 0
         self._after = [unravel_key(("next", key)) for key in (reward_key, done_key, terminated_key)]
         self._keys, self._done_key = [*keys, *self._after], done_key
-        self._make_cutter()  # refuses what no stream could be cut by
+        self._make_cutter()  # refuses wrong arguments now, not at the first batch
         self._device, self._generator = device, torch.Generator().manual_seed(seed)
         self._cutters: dict[int, SliceCutter] = {}
         self._kept: TensorDict | None = None  # [slices, K], the best in front
@@ -86,18 +87,18 @@ class BestSlices:
         return 0 if self._kept is None else len(self._kept)
 
     def extend(self, batch: TensorDictBase, *, stream: int = 0) -> TensorDict:
-        """Take in the next steps ``[*envs, time]`` of the environments of ``stream``; the slices
-        that they complete are given back, kept or not."""
+        """Take in the next steps ``[*envs, time]`` of the environments of ``stream``; return the
+        slices that they complete, kept or not."""
         if stream not in self._cutters:
             self._cutters[stream] = self._make_cutter()
         new = self._cutters[stream](batch.detach()).to(self._device)
-        self.frames += batch.shape.numel()  # without rows 0, where a TensorDict says 1
+        self.frames += batch.shape.numel()  # 0 for no rows, where a TensorDict says 1
         born = torch.full((len(new), 1), self.frames, device=new.device).expand(new.shape)
         self._keep(new.copy().set(_SCORE, self._scores(new)).set(_BORN, born))
         return new
 
     def sample(self, count: int) -> TensorDict:
-        """``count`` slices ``[count, K]``, drawn evenly from the best with replacement."""
+        """Draw ``count`` slices ``[count, K]`` evenly from the best, with replacement."""
         if self._kept is None or not len(self._kept):
             raise RuntimeError("the store must hold a slice to draw from, got none yet")
         drawn = torch.randint(
@@ -106,17 +107,16 @@ class BestSlices:
         return self._kept[drawn.to(self._kept.device)].exclude(_SCORE, _BORN)
 
     def reseed(self, seed: int) -> None:
-        """Draw from here on as a store made with this seed would."""
+        """Draw from now on as a store with this seed would."""
         self._generator.manual_seed(seed)
 
     def state_dict(self) -> dict[str, Any]:
-        """What is kept; slices under way are not part of it, as environments start anew."""
+        """Kept slices; unfinished ones are left out, as environments start anew."""
         kept = {} if self._kept is None else self._kept.to_dict()
         return {"kept": kept, "frames": self.frames, "generator": self._generator.get_state()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over another store's slices; those of another length, or that lack one of ``keys``,
-        are refused."""
+        """Take over another store's slices, which must have the same length and hold ``keys``."""
         self._kept = self._fitting(state_dict["kept"]) if state_dict["kept"] else None
         self.frames = state_dict["frames"]
         self._generator.set_state(state_dict["generator"])
@@ -135,11 +135,15 @@ class BestSlices:
         own = slices.select(*self._keys, MASK, _SCORE, _BORN)
         return own.to(self._device or own[_SCORE].device)[: self.capacity]
 
+    def restart(self) -> None:
+        """Drop unfinished slices: the steps that come next begin new episodes."""
+        self._cutters.clear()
+
     def _make_cutter(self) -> SliceCutter:
         return SliceCutter(self.horizon, keys=self._keys, done_key=self._done_key)
 
     def _scores(self, slices: TensorDict) -> Tensor:
-        """The same for each step of a slice, ``[N, K]``."""
+        """Score of each slice, repeated for each of its steps, ``[N, K]``."""
         reward = slices.get(self._after[0]).squeeze(-1)
         real, rewarded = self._steps(slices)
         steps = torch.arange(self.horizon, device=reward.device, dtype=reward.dtype)
@@ -152,14 +156,14 @@ class BestSlices:
         return steps_of(done, terminated, slices[MASK])
 
     def _young(self, born: Tensor) -> Tensor:
-        """Which slices stay, by the frames at which they ended."""
+        """Tell which slices stay, from the frames at which they ended."""
         young = born > self.frames - self.max_age
-        # Many environments collect more than a slice's length ages by before the next one ends.
+        # With many environments one batch may be older than ``max_age`` before the next ends.
         return young | (born == born.max()) if len(born) else young
 
     def _keep(self, new: TensorDict) -> None:
-        """The best of the old and the new that are young enough, in their order."""
-        # The newest in front, and of equals it stays there.
+        """Keep the best of the old and new slices that are recent enough, in order."""
+        # The newest come first; stable sorting keeps them first among equals.
         every = new[torch.arange(len(new) - 1, -1, -1, device=new.device)]
         if self._kept is not None:
             every = torch.cat([every, self._kept])

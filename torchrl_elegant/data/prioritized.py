@@ -16,13 +16,15 @@ from tensordict import NestedKey
 from torch import Tensor
 from torchrl._extension import EXTENSION_WARNING
 from torchrl._utils import logger
+from torchrl.data import Storage
 from torchrl.data.replay_buffers.samplers import PrioritizedSampler as TorchRLPrioritizedSampler
 from torchrl.data.replay_buffers.samplers import prioritized as torchrl_prioritized
 
 from torchrl_elegant.data.segment_tree import MinSegmentTree, SumSegmentTree
+from torchrl_elegant.functional import devices
 
 _REDUCTIONS = ("max", "min", "mean", "median", "sum")
-# The state's names of the trees, and the files in which TorchRL's `dumps` keeps their leaves.
+# Names of the trees in a state, and of the files in which TorchRL's `dumps` keeps their leaves.
 _TREES = {"_sum_tree": "sumtree.memmap", "_min_tree": "mintree.memmap"}
 
 
@@ -32,11 +34,13 @@ class PrioritizedSampler(TorchRLPrioritizedSampler):
     That weight is (N P(i))^-β over its largest value in the buffer; p_i is the priority plus `eps`.
     [Schaul et al., 2015, equations (1) and section 3.4](https://arxiv.org/abs/1511.05952).
 
-    What differs from :class:`torchrl.data.PrioritizedSampler`, whose arguments it takes: where the
-    C++ extension does not load, its trees are ours; a priority that is negative or not finite is
-    an error where TorchRL's sampling breaks down later; `state_dict` holds tensors and numbers
-    only, so that `torch.load` reads it with `weights_only`; `dumps` and `loads` write TorchRL's
-    files without a Python loop over the rows.
+    It takes the arguments of :class:`torchrl.data.PrioritizedSampler` and differs from it in this:
+
+    - Where TorchRL's C++ extension does not load, it uses the trees of this package.
+    - On a GPU nothing waits for the device. On the CPU a priority that is negative or not finite is
+      an error at once; with TorchRL sampling breaks down later.
+    - `state_dict` holds only tensors and numbers, so `torch.load` reads it with `weights_only`.
+    - `dumps` and `loads` write TorchRL's files without a Python loop over the rows.
 
     >>> from tensordict import TensorDict
     >>> from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
@@ -49,6 +53,8 @@ class PrioritizedSampler(TorchRLPrioritizedSampler):
     >>> batch["index"]
     tensor([2, 2])
     """
+
+    _max_priority: Any  # the largest so far and its row; (None, None) at first
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         logger.addFilter(_not_extension_warning)
@@ -67,10 +73,30 @@ class PrioritizedSampler(TorchRLPrioritizedSampler):
         self._sum_tree, self._min_tree = SumSegmentTree(size, **kind), MinSegmentTree(size, **kind)
         self._max_priority = None
 
+    def sample(self, storage: Storage, batch_size: int) -> tuple[Any, dict[str, Tensor]]:
+        self._maybe_init_from_storage(storage)
+        ours = isinstance(self._sum_tree, SumSegmentTree)
+        if devices.reads_at_once(self.device) or not ours or not len(storage):
+            return super().sample(storage, batch_size)
+        return self._sample_on_device(storage, batch_size)
+
+    def _sample_on_device(self, storage: Storage, batch_size: int) -> tuple[Any, dict[str, Tensor]]:
+        """Draws as TorchRL's sampler does on a GPU, without waiting for it."""
+        rows = len(storage)
+        mass = torch.rand(batch_size, device=self.device, generator=self._rng, dtype=torch.float64)
+        index = self._sum_tree.scan_lower_bound(mass * self._sum_tree.reduce(0, rows))
+        index = index.clamp_(max=rows - 1)
+        weight = (self._sum_tree[index] / self._min_tree.reduce(0, rows)).pow(-self._beta)
+        place = index if storage.ndim == 1 else torch.unravel_index(index, storage.shape)
+        return place, {"priority_weight": weight}
+
     def update_priority(self, index: Any, priority: Any, *, storage: Any = None) -> None:
+        self._maybe_init_from_storage(storage)
+        if not devices.reads_at_once(self.device) and torch.as_tensor(index).ndim < 2:
+            self._update_on_device(index, priority)
+            return
         priority = torch.as_tensor(priority)
-        # On a GPU looking at the values would wait for them.
-        if priority.device.type == "cpu" and priority.numel():
+        if devices.reads_at_once(priority.device) and priority.numel():
             low, high = (bound.item() for bound in priority.aminmax())
             if not (low >= 0 and high < math.inf):
                 raise ValueError(
@@ -78,6 +104,28 @@ class PrioritizedSampler(TorchRLPrioritizedSampler):
                     "give the absolute TD error, and look whether the loss is finite"
                 )
         super().update_priority(index, priority, storage=storage)
+
+    @torch.no_grad()
+    def _update_on_device(self, index: Any, priority: Any) -> None:
+        """Files priorities as TorchRL's sampler does on a GPU, without waiting for it."""
+        index = torch.as_tensor(index, dtype=torch.long, device=self.device).reshape(-1)
+        priority = torch.as_tensor(priority, device=self.device).reshape(-1).expand(index.shape)
+        # -1 marks a row that the writer left out. It writes back the value that leaf 0 has, and
+        # comes first, so that a new value for leaf 0 is not lost.
+        order = (index >= 0).to(torch.uint8).argsort(stable=True)
+        index, priority = index[order], priority[order]
+        valid, index = index >= 0, index.clamp(min=0)
+        highest, at = priority.masked_fill(~valid, 0.0).max(0)
+        known = self._max_priority[0]
+        if known is not None and not self._max_priority_within_buffer:
+            highest = torch.maximum(highest, torch.as_tensor(known, device=self.device))
+        self._max_priority = (highest, index.take(at))
+        leaf = (priority + self._eps).pow(self._alpha).to(self.dtype)
+        for tree in (self._sum_tree, self._min_tree):
+            tree[index] = torch.where(valid, leaf, torch.as_tensor(tree[index]))
+        if self._max_priority_within_buffer and self._alpha:
+            highest, at = self._tree_argmax()
+            self._max_priority = ((highest ** (1 / self._alpha) - self._eps).clamp_min(0), at)
 
     def state_dict(self) -> dict[str, Any]:
         index = torch.arange(self._max_capacity, device=self.device)
@@ -125,7 +173,7 @@ class PrioritizedSampler(TorchRLPrioritizedSampler):
 
 @dataclass(frozen=True, kw_only=True)
 class Priority:
-    """How a buffer weighs its rows; its ``make_sampler`` is what the buffer draws with.
+    """Options of prioritized replay, which make the buffer's sampler.
 
     Rows arrive with the largest priority so far. A loss leaves its error under `key` in the batch
     and `buffer.update_tensordict_priority(batch)` files it. To anneal β give the buffer to
@@ -133,9 +181,9 @@ class Priority:
 
     Args:
         alpha: exponent of the priorities; 0 draws uniformly.
-        beta: how much of the bias the weights undo; 1 all of it.
+        beta: exponent of the weights; 1 undoes the whole bias, 0 none of it.
         eps: added to every priority, so that none is zero.
-        key: where a batch holds its priorities.
+        key: entry of a batch with its priorities.
         reduction: of an error with several elements per row: max, min, mean, median or sum.
         max_priority_within_buffer: new rows get the largest priority of the rows still there.
 
@@ -163,7 +211,7 @@ class Priority:
             )
 
     def make_sampler(self, size: int) -> PrioritizedSampler:
-        """A sampler for a buffer of ``size`` rows."""
+        """Makes the sampler of a buffer of ``size`` rows."""
         return PrioritizedSampler(
             size,
             self.alpha,
@@ -175,5 +223,5 @@ class Priority:
 
 
 def _not_extension_warning(record: LogRecord) -> bool:
-    """The warning says that prioritized replay may not work; here it does."""
+    """Filters the warning that prioritized replay may not work; here it does."""
     return record.msg != EXTENSION_WARNING

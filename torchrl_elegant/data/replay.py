@@ -1,4 +1,4 @@
-"""Replay buffers, and rollouts in shuffled minibatches."""
+"""Replay buffers, and shuffled minibatches of a rollout."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from tensordict import TensorDictBase
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 
 from torchrl_elegant.data.prioritized import Priority
+from torchrl_elegant.functional import devices
 
 
 def make_buffer(
-    *,
-    size: int,
-    device: torch.device | str = "cpu",
-    shared: bool = False,
-    priority: Priority | None = None,
+    *, size: int, device: torch.device | str = "cpu", priority: Priority | None = None
 ) -> TensorDictReplayBuffer:
-    """A buffer of single transitions, sampled with replacement, uniformly or by ``priority``.
+    """Makes a buffer of transitions, sampled with replacement, uniformly or by ``priority``.
 
-    ``shared`` puts its storage where other processes can write. The batch size is given with each
-    ``sample``: a learner that owes several updates draws all their rows at once.
+    The batch size is given with each ``sample``: a learner that owes several updates draws all
+    their rows at once. On another device than the CPU neither writing nor drawing waits for it.
 
     >>> import torch
     >>> from tensordict import TensorDict
@@ -38,21 +35,18 @@ def make_buffer(
     """
     if size < 1:
         raise ValueError(f"`size` must be at least 1, got `{size}`")
-    storage = LazyTensorStorage(size, device=device)
+    # A storage that can be compiled leaves its cursor on the device; any other reads it back.
+    away = not devices.reads_at_once(device)
+    storage = LazyTensorStorage(size, device=device, compilable=away)
     if priority is None:
-        return TensorDictReplayBuffer(storage=storage, shared=shared)
-    if shared:
-        raise ValueError(
-            "`shared` must be false with a `priority`, got `True`; the priorities live in one "
-            "process, and AsyncCollector writes to a buffer that is not shared"
-        )
+        return TensorDictReplayBuffer(storage=storage)
     return TensorDictReplayBuffer(
         storage=storage, sampler=priority.make_sampler(size), priority_key=priority.key
     )
 
 
 def minibatches(rows: TensorDictBase, batch_size: int) -> Iterator[TensorDictBase]:
-    """All of ``rows`` in random order, ``batch_size`` at a time; the last may be smaller.
+    """Splits ``rows`` in random order into batches of ``batch_size``; the last may be smaller.
 
     The rows are gathered once for all batches, which are views of that one copy: a fifth of what
     TorchRL's ``SamplerWithoutReplacement`` takes, which gathers each batch by itself.

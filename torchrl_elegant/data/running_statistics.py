@@ -10,12 +10,12 @@ from torch import Tensor
 
 from torchrl_elegant.functional import discounted_sum
 
-#: Gives the parts of all processes, the own one included, in an order that is theirs in common.
+#: Collects one part from each process, this one's included, in the same order everywhere.
 Gather: TypeAlias = Callable[[Tensor], Sequence[Tensor]]
 
 
 def alone(part: Tensor) -> list[Tensor]:
-    """The ``Gather`` of a single process.
+    """``Gather`` of a single process.
 
     >>> alone(torch.ones(()))
     [tensor(1.)]
@@ -24,11 +24,11 @@ def alone(part: Tensor) -> list[Tensor]:
 
 
 class Moments:
-    """Count, mean and sum of squared deviations, in float64.
+    """Count, mean and sum of squared deviations, on the device of the values.
 
-    Parts are merged by Chan, Golub and LeVeque 1983, eq. 2.1: with ``d`` the difference of the
-    means, ``M2 = M2_a + M2_b + d^2 n_a n_b / n``. No square of a value is ever summed up, so a
-    large offset costs no digits.
+    They are float64 where the device has it. Parts are merged by Chan, Golub and LeVeque 1983, eq.
+    2.1: with ``d`` the difference of the means, ``M2 = M2_a + M2_b + d^2 n_a n_b / n``. No square
+    of a value is ever summed up, so a large offset costs no digits.
 
     Args:
         shape: of one value.
@@ -36,54 +36,65 @@ class Moments:
     >>> moments = Moments(())
     >>> moments.add(torch.tensor([1.0, 2.0])), moments.add(torch.tensor([6.0]))
     (None, None)
-    >>> moments.count, moments.mean.item(), round(moments.variance.item(), 3)
-    (3, 3.0, 4.667)
+    >>> moments.count.item(), moments.mean.item(), round(moments.variance.item(), 3)
+    (3.0, 3.0, 4.667)
     """
 
     def __init__(self, shape: tuple[int, ...] | torch.Size) -> None:
-        self.count = 0
+        self.count = torch.zeros((), dtype=torch.float64)
         self.mean = torch.zeros(shape, dtype=torch.float64)
         self.squares = torch.zeros(shape, dtype=torch.float64)
 
     @property
     def variance(self) -> Tensor:
         """Over all values, not corrected for their number; zero without any."""
-        return self.squares / max(1, self.count)
+        return self.squares / self.count.clamp(min=1)
 
     def add(self, values: Tensor, gather: Gather = alone) -> None:
-        """Take in values ``[*B, *shape]``, and what ``gather`` brings of other processes'."""
-        rows = values.detach().to("cpu", torch.float64).reshape(-1, *self.mean.shape)
-        mean = rows.mean(0) if len(rows) else torch.zeros_like(self.mean)
+        """Take in values ``[*B, *shape]``, and the parts of other processes that ``gather``
+        brings."""
+        rows = widened(values.detach()).reshape(-1, *self.mean.shape)
+        mean = rows.mean(0) if len(rows) else rows.new_zeros(self.mean.shape)
         squares = (rows - mean).square().sum(0)
-        count = torch.tensor([float(len(rows))], dtype=torch.float64)
+        count = rows.new_full((1,), len(rows))
+        if self.mean.device != rows.device:
+            self.load_state_dict({k: v.to(rows) for k, v in self.state_dict().items()})
         for part in gather(torch.cat([count, mean.reshape(-1), squares.reshape(-1)])):
-            left, right = part[1:].chunk(2)
-            self.merge(int(part[0]), left.reshape(mean.shape), right.reshape(mean.shape))
+            left, right = part[1:].to(rows).chunk(2)
+            self.merge(part[0].to(rows), left.reshape(mean.shape), right.reshape(mean.shape))
 
-    def merge(self, count: int, mean: Tensor, squares: Tensor) -> None:
-        """Take in what ``count`` other values came to."""
-        if not count:
-            return
+    def merge(self, count: Tensor, mean: Tensor, squares: Tensor) -> None:
+        """Take in the moments of ``count`` other values, none allowed."""
         total = self.count + count
+        some = total.clamp(min=1)
         apart = mean - self.mean
-        self.mean = self.mean + apart * (count / total)
-        self.squares = self.squares + squares + apart.square() * (self.count * count / total)
+        self.mean = self.mean + apart * (count / some)
+        self.squares = self.squares + squares + apart.square() * (self.count * count / some)
         self.count = total
 
     def state_dict(self) -> dict[str, Any]:
         return {"count": self.count, "mean": self.mean, "squares": self.squares}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        for name, value in state_dict.items():
-            setattr(self, name, value)
+        self.count, self.mean = state_dict["count"], state_dict["mean"]
+        self.squares = state_dict["squares"]
+
+
+def widened(values: Tensor) -> Tensor:
+    """Casts to float64 where the device has it, to float32 elsewhere.
+
+    >>> widened(torch.ones(2, dtype=torch.uint8)).dtype
+    torch.float64
+    """
+    return values.to(torch.float32 if values.device.type == "mps" else torch.float64)
 
 
 class ReturnScale:
     """``1 / std(G)``, with ``G_t = gamma (1 - done_{t-1}) G_{t-1} + r_t`` over all steps so far.
 
     Rewards times this scale give values of about unit spread (Engstrom et al. 2020,
-    arXiv:2005.12729, section 3). They are not centred, which would change what is best, and not
-    clipped.
+    arXiv:2005.12729, section 3). Rewards are not centered, which would change the best policy, and
+    not clipped.
 
     Args:
         gamma: discount factor.
@@ -91,39 +102,43 @@ class ReturnScale:
     >>> scale = ReturnScale(gamma=0.0)
     >>> reward, never = torch.tensor([[3.0, -3.0]]), torch.zeros(1, 2, dtype=torch.bool)
     >>> scale.observe(reward, never)
-    >>> round(scale.scale, 4)
+    >>> round(scale.scale.item(), 4)
     0.3333
     """
 
     def __init__(self, *, gamma: float) -> None:
         self.gamma, self.moments = gamma, Moments(())
-        self._last: dict[int, Tensor] = {}  # G of each stream's environments, 0 after an end
+        self._last: dict[int, Tensor] = {}  # last G of each stream, 0 after an episode's end
 
     @property
-    def scale(self) -> float:
-        """What to multiply rewards by; 1 as long as no two returns have differed."""
-        variance = self.moments.variance.item()
-        return variance**-0.5 if variance > 0.0 else 1.0
+    def scale(self) -> Tensor:
+        """Factor of the rewards, a tensor ``[]``; 1 as long as no two returns have differed."""
+        variance = self.moments.variance
+        return torch.where(variance > 0.0, variance, 1.0).pow(-0.5)
+
+    def restart(self) -> None:
+        """Begin all returns at 0: the steps that come next begin new episodes."""
+        self._last.clear()
 
     def observe(
         self, reward: Tensor, done: Tensor, *, stream: int = 0, gather: Gather = alone
     ) -> None:
         """Take in the next steps ``[envs, time]`` of the environments of ``stream``."""
-        rewards, ends = reward.detach().to("cpu", torch.float64), done.to("cpu")
+        rewards = widened(reward.detach())
         carried = self._last.get(stream)
         if carried is None or carried.shape != rewards[:, 0].shape:
             carried = torch.zeros_like(rewards[:, 0])
-        first = (rewards[:, 0] + self.gamma * carried).unsqueeze(1)
+        first = (rewards[:, 0] + self.gamma * carried.to(rewards)).unsqueeze(1)
         rewards = torch.cat([first, rewards[:, 1:]], 1)
-        # Backwards in time it is the sum that advantages are made of.
-        begins = torch.cat([torch.zeros_like(ends[:, :1]), ends[:, :-1]], 1)
+        # Backwards in time it is the discounted sum of advantages.
+        begins = torch.cat([torch.zeros_like(done[:, :1]), done[:, :-1]], 1)
         decay = torch.full_like(rewards, self.gamma).masked_fill(begins, 0.0)
         returns = discounted_sum(rewards.flip(1), decay.flip(1), dim=1).flip(1)
-        self._last[stream] = returns[:, -1].masked_fill(ends[:, -1], 0.0)
+        self._last[stream] = returns[:, -1].masked_fill(done[:, -1], 0.0)
         self.moments.add(returns, gather)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was seen; episodes under way are not part of it, as environments start anew."""
+        """Moments of the returns; episodes under way are left out, as environments start anew."""
         return self.moments.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Segment trees of tensors: sums and minima of ranges, kept up to date as single leaves change."""
+"""Segment trees in tensors: sums and minima of ranges, updated as single leaves change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDTH = 1 << _BITS
 
 
 class SegmentTree(ABC):
-    """What both trees have in common; the interface is that of TorchRL's C++ trees.
+    """Base of both trees; the interface is that of TorchRL's C++ trees.
 
     A batch of n leaves costs O(n log size), level by level, each level a few tensor calls. Inner
     nodes are computed anew from their children, so no rounding error builds up.
@@ -24,7 +24,7 @@ class SegmentTree(ABC):
     Args:
         size: number of leaves.
         dtype: of the leaves; float32 or float64.
-        device: where the tree lives.
+        device: device of the tree.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class SegmentTree(ABC):
     @staticmethod
     @abstractmethod
     def _identity(dtype: torch.dtype) -> float:
-        """What changes no reduction."""
+        """Value that changes no reduction."""
 
     @staticmethod
     @abstractmethod
@@ -66,14 +66,14 @@ class SegmentTree(ABC):
 
     @property
     def capacity(self) -> int:
-        """Number of leaves with those that only fill up the last node."""
+        """Number of leaves, including those that only fill up the last node."""
         return self._levels[0].numel()
 
     def __len__(self) -> int:
         return self.size
 
     def __getitem__(self, index: Any) -> Any:
-        """Leaves: a float for an int, a tensor for anything else."""
+        """Read leaves: a float for an int, a tensor for anything else."""
         if isinstance(index, int):
             return self._leaves()[index].item()
         return self._leaves().take(torch.as_tensor(index, dtype=torch.long, device=self.device))
@@ -82,7 +82,7 @@ class SegmentTree(ABC):
         self.update(index, value)
 
     def update(self, index: Any, value: Any) -> None:
-        """Write one value for all, or one each; of several for the same leaf the last stays."""
+        """Write one value for all, or one each; of equal indices the last wins."""
         index = torch.as_tensor(index, dtype=torch.long, device=self.device).reshape(-1)
         value = torch.as_tensor(value, dtype=self.dtype, device=self.device).detach().reshape(-1)
         if value.numel() == 1:
@@ -104,10 +104,14 @@ class SegmentTree(ABC):
                 nodes[: len(below)] = self._combine(below)
 
     def query(self, left: int | Tensor, right: int | Tensor) -> float:
-        """The leaves in [left, right), reduced."""
-        left, right = max(int(left), 0), min(int(right), self.size)
+        """Reduces the leaves in [left, right) to a number, which waits for a device."""
+        return self.reduce(int(left), int(right)).item()
+
+    def reduce(self, left: int, right: int) -> Tensor:
+        """Reduces the leaves in [left, right) to a tensor ``[]`` on the device."""
+        left, right = max(left, 0), min(right, self.size)
         if right - left == self.size:
-            return self._combine(self._levels[-1]).item()
+            return self._combine(self._levels[-1]).squeeze(0)
         parts = []
         for level in self._levels[:-1]:
             first, last = -(-left // _WIDTH), right // _WIDTH  # nodes above that lie within
@@ -115,7 +119,9 @@ class SegmentTree(ABC):
             parts += [nodes[left:edge], nodes[max(edge, last * _WIDTH) : right]]
             left, right = first, max(first, last)
         inside = torch.cat([*parts, self._levels[-1][0, left:right]])
-        return self._combine(inside).item() if len(inside) else self.identity_element
+        return self._combine(
+            inside if len(inside) else inside.new_full((1,), self.identity_element)
+        )
 
     def _leaves(self) -> Tensor:
         return self._levels[0].view(-1)[: self.size]
@@ -139,7 +145,7 @@ class SumSegmentTree(SegmentTree):
     """
 
     def scan_lower_bound(self, value: Any) -> Any:
-        """The first leaf up to which the sum is not less than ``value``; beyond the total, `size`.
+        """Find the first leaf up to which the sum is at least ``value``; `size` beyond the total.
 
         With leaves that are not negative, a positive value up to the total always finds a leaf
         greater than zero. An int for a number, a tensor for anything else.
@@ -150,7 +156,7 @@ class SumSegmentTree(SegmentTree):
         node = torch.zeros_like(mass[:, 0], dtype=torch.long)
         for level in reversed(self._levels):
             running = level.index_select(0, node).cumsum(-1, dtype=torch.float64)  # [n, width]
-            # The sum of a node and the end of its running sum may round apart.
+            # A node's sum and the end of its running sum may differ by rounding.
             mass = torch.minimum(mass, running[:, -1:])
             child = torch.searchsorted(running, mass)  # [n, 1]
             before = running.gather(1, (child - 1).clamp_min_(0)).masked_fill_(child == 0, 0.0)
@@ -187,7 +193,7 @@ class MinSegmentTree(SegmentTree):
 
 
 def _last_wins(index: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Gives equal indices the value of the last of them: the order of writing is then no matter.
+    """Gives equal indices the value of the last of them, so that the order of writing is free.
 
     >>> _last_wins(torch.tensor([7, 2, 7]), torch.tensor([1.0, 2.0, 3.0]))
     (tensor([2, 7, 7]), tensor([2., 3., 3.]))

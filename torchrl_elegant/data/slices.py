@@ -1,4 +1,4 @@
-"""Slices of trajectories cut from consecutive batches."""
+"""Slices of episodes, cut from consecutive batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Path = tuple[str, ...]
 
 
 class Carry:
-    """Joins batches ``[*envs, time]`` to the rows that were kept of those before.
+    """Joins each batch ``[*envs, time]`` to the last rows of those before it.
 
     >>> from tensordict import TensorDict
     >>> carry = Carry()
@@ -27,7 +27,7 @@ class Carry:
         self._rows: dict[Path, Tensor] = {}
 
     def join(self, batch: TensorDictBase) -> dict[Path, Tensor]:
-        """Each entry of what was kept and of ``batch``, ``[E, t, ...]``."""
+        """Put the kept rows in front of ``batch``, entry by entry, ``[E, t, ...]``."""
         *envs, time = batch.shape
         count, rows = math.prod(envs), {}
         for key, value in batch.items(True, True):
@@ -37,14 +37,14 @@ class Carry:
         return rows
 
     def keep(self, rows: dict[Path, Tensor], last: int) -> None:
-        """Of what ``join`` gave, the last so many rows of each environment, or all there are."""
+        """Keep the ``last`` rows of each environment, or all if there are fewer."""
         self._rows = {
             path: value[:, max(0, value.shape[1] - last) :] for path, value in rows.items()
         }
 
 
 def path_of(key: NestedKey) -> Path:
-    """A key as a tuple.
+    """Turns a key into a tuple.
 
     >>> path_of("reward")
     ('reward',)
@@ -58,15 +58,17 @@ MASK = "mask"
 class SliceCutter:
     """Cuts each episode into slices of ``horizon`` steps from its start on.
 
-    Consecutive batches ``[*envs, time]`` of the same environments go on where the last one ended; a
-    slice is given out once its last step is there. The last of an episode is as long as what is
-    left: padded with its last step, ``mask`` tells which steps are real. No slice holds steps of
-    two episodes, no step is in two slices, and none is lost but those that wait.
+    Each batch ``[*envs, time]`` of the same environments goes on where the last one ended. A slice
+    is given out once its last step is there. The last slice of an episode may be shorter: it is
+    padded with its last step, and ``mask`` tells which steps are real. No slice holds steps of two
+    episodes, no step is in two slices, and only steps of unfinished slices are held back.
+
+    The number of slices depends on the flags, so each call waits for the device once.
 
     Args:
         horizon: K.
-        keys: what a slice holds of a step; ``("next", "reward")`` and so on.
-        done_key: what ends an episode, in ``next``; slices hold it too.
+        keys: entries of a step, ``("next", "reward")`` and so on.
+        done_key: flag under ``next`` that ends an episode; slices hold it too.
 
     >>> after = {"done": torch.tensor([[False], [False], [True], [False], [False]])}
     >>> steps = TensorDict({"x": torch.arange(5), "next": after}, [5])
@@ -85,16 +87,16 @@ class SliceCutter:
         if MASK in self._keys:
             raise ValueError(f"`keys` must not hold `{MASK}`, which tells steps from padding")
         self._carry, self._held = Carry(), 0
-        self._place: Tensor | None = None  # in its episode, of the first row that is held, [E]
+        self._place: Tensor | None = None  # step in its episode of the first held row, [E]
 
     def __call__(self, batch: TensorDictBase) -> TensorDict:
-        """The slices ``[N, K]`` that are whole by now, those of an environment in order."""
+        """Give out the slices ``[N, K]`` that are complete, in order for each environment."""
         rows = self._carry.join(batch.select(*self._keys))
         done = rows[self._done].squeeze(-1)  # [E, t]
         length = done.shape[1]
         at = torch.arange(length, device=done.device)
         place, size = self._places(done), (_ends(done) - at + 1).clamp(max=self.horizon)
-        # What ended among the rows that were held was given out then.
+        # Slices that ended among the held rows were given out before.
         whole = (at + size <= length) & (at + size > self._held)
         env, start = ((place[:, :length] % self.horizon == 0) & whole).nonzero(as_tuple=True)
         self._held = min(length, self.horizon - 1)
@@ -103,7 +105,7 @@ class SliceCutter:
         return _cut(rows, env, start, size[env, start], self.horizon)
 
     def _places(self, done: Tensor) -> Tensor:
-        """How many steps of its episode come before each and the one to come, ``[E, t + 1]``."""
+        """Count the steps of its episode before each row and the next one, ``[E, t + 1]``."""
         if self._place is None:
             self._place = done.new_zeros(len(done), dtype=torch.long)
         at = torch.arange(done.shape[1] + 1, device=done.device)
@@ -113,7 +115,7 @@ class SliceCutter:
 
 
 def _ends(done: Tensor) -> Tensor:
-    """The row of each episode's end, of one that goes on a row that is never reached."""
+    """Row at which each row's episode ends; far beyond the batch if it goes on."""
     length = done.shape[1]
     at = torch.arange(length, device=done.device).expand_as(done)
     never = at.new_full((), 1 << 40)

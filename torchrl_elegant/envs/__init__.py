@@ -1,12 +1,19 @@
 """Environments: `make_env` from a name or a callable, and the environment it returns."""
 
+from torchrl_elegant.envs.batched import ChasingEnv
 from torchrl_elegant.envs.gymnasium import GymnasiumEnv, sub_seeds
-from torchrl_elegant.envs.make import make_env
+from torchrl_elegant.envs.keys import EnvKeys
+from torchrl_elegant.envs.make import PREFIXES, make_env
 from torchrl_elegant.envs.pixels import Pixels
 from torchrl_elegant.envs.spaces import BOOKKEEPING_KEYS, UnsupportedSpaceError
+from torchrl_elegant.envs.wrap import CompleteEnv
 
 __all__ = [
     "BOOKKEEPING_KEYS",
+    "PREFIXES",
+    "ChasingEnv",
+    "CompleteEnv",
+    "EnvKeys",
     "GymnasiumEnv",
     "Pixels",
     "UnsupportedSpaceError",

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
-from torchrl.envs import EnvBase
 
 from torchrl_elegant.envs.spaces import (
     DiscreteActions,
@@ -18,19 +17,21 @@ from torchrl_elegant.envs.spaces import (
     environment_name,
     observation_leaves,
 )
+from torchrl_elegant.envs.wrap import CompleteEnv
 
 
 class Simulators:
-    """Gymnasium environments of equal spaces, and the live arrays that hold their present values.
+    """Gymnasium environments with the same spaces, and arrays that hold their current values.
 
-    `root` is what a policy sees, `next` the same arrays and the reward: after `step` they hold
-    the outcome, the true final one where an episode ended; after `reset` the first observation.
-    All have a leading dimension over the environments and are overwritten in place.
+    `root` holds the arrays that a policy sees; `next` holds the same ones and the reward. After
+    `step` they contain the outcome, which is the true final observation where an episode ended;
+    after `reset` the first observation. All have a leading dimension over the environments and are
+    overwritten in place.
 
     Args:
         factories: callables that each return a `gymnasium.Env`.
         seeds: one per environment or None, used at its next reset.
-        discrete_actions: how discrete actions are written.
+        discrete_actions: form of discrete actions.
 
     >>> from functools import partial
     >>> two = Simulators(
@@ -66,15 +67,15 @@ class Simulators:
             raise
         self._make_arrays(len(self._envs))
         decode = self.codec.decode
-        #: A batch of actions -> one per environment, in the form its action space has.
+        #: Turns a batch of actions into one per environment, in the form of its action space.
         self.decode: Callable[[np.ndarray], Iterable[Any]] = decode
         if isinstance(first.action_space, gymnasium.spaces.Discrete):
-            # An environment checks a Python int in half the time that a numpy one takes.
+            # An environment checks a Python int twice as fast as a numpy one.
             self.decode = lambda action: decode(action).tolist()
 
     @property
     def envs(self) -> Sequence[gymnasium.Env]:
-        """The environments; whoever steps them past `step` keeps the live arrays true."""
+        """The environments; a caller that steps them directly must update the arrays itself."""
         return self._envs
 
     def __len__(self) -> int:
@@ -85,7 +86,7 @@ class Simulators:
             leaf.key: np.zeros((count, *leaf.spec.shape), leaf.dtype) for leaf in self.leaves
         }
         self._writes = [(leaf.write, observations[leaf.key]) for leaf in self.leaves]
-        # The common case, one array, is written without a call per environment.
+        # The common case of one array is written without a call per environment.
         only = self.leaves[0]
         plain = not only.source and only.offsets is None
         self._plain_array = observations["observation"] if plain else None
@@ -142,13 +143,13 @@ class Simulators:
             self._episode_reward[i] = 0.0
 
     def reset_one(self, row: int, **kwargs: Any) -> Any:
-        """Starts an episode of one environment and returns its first observation, not written."""
-        # A seed belongs to one reset: with it again, every episode would be the same.
+        """Starts an episode of one environment; returns its observation without writing it."""
+        # A seed is used once: with the same one again, every episode would be the same.
         seed, self.pending_seeds[row] = self.pending_seeds[row], None
         return self._envs[row].reset(seed=seed, **kwargs)[0]
 
     def done_rows(self) -> list[int]:
-        """The environments whose last step ended an episode."""
+        """Lists the environments whose last step ended an episode."""
         return self._done.reshape(-1).nonzero()[0].tolist()
 
     def close(self) -> None:
@@ -181,7 +182,7 @@ Arrays = Mapping[str | tuple[str, ...], np.ndarray]
 
 
 def sub_seeds(seed: int, count: int) -> list[int]:
-    """One independent seed per sub environment, the same for every backend.
+    """Derives one independent seed per sub environment, the same for every backend.
 
     >>> sub_seeds(0, 2)
     [2968811710, 3677149159]
@@ -189,24 +190,24 @@ def sub_seeds(seed: int, count: int) -> list[int]:
     return np.random.SeedSequence(seed).generate_state(count).tolist()
 
 
-class GymnasiumEnv(EnvBase):
+class GymnasiumEnv(CompleteEnv):
     """Steps `len(factories)` Gymnasium environments in a loop and writes one TensorDict.
 
-    It differs from a `SerialEnv` over `GymEnv` in cost (one TensorDict per step, whatever the
-    number of environments) and in what it delivers: float32 observations, one-hot discrete
-    observations, bounded actions in [-1, 1], and `step_count` and `episode_reward` without a
-    transform. The observation at `done` is the true final one; a reset serves exactly the sub
-    environments asked for, so no row ever joins two episodes.
+    Compared with a `SerialEnv` over `GymEnv` it is cheaper (one TensorDict per step for any number
+    of environments) and needs no transforms: observations are float32, discrete ones one-hot,
+    bounded actions are in [-1, 1], and it counts `step_count` and `episode_reward`. The observation
+    at `done` is the true final one. A reset touches only the sub environments asked for, so no row
+    joins two episodes.
 
-    Collectors in a hurry use `step_numpy` and `reset_numpy`, which work on live arrays.
+    Fast collectors call `step_numpy` and `reset_numpy`, which work on arrays.
 
     Args:
         factories: callables that each return a `gymnasium.Env`; all must have the same spaces.
         batched: `"batched"` gives batch size `[len(factories)]`, `"single"` gives `[]` and
             takes one factory.
         seeds: one seed per sub environment, used at its next reset.
-        device: where TensorDicts are delivered; the simulators stay in host memory.
-        discrete_actions: how the policy writes discrete actions.
+        device: device of the TensorDicts; the simulators stay in host memory.
+        discrete_actions: form in which the policy writes discrete actions.
 
     >>> from functools import partial
     >>> env = GymnasiumEnv(factories=[partial(gymnasium.make, "CartPole-v1")] * 2, seeds=[1, 2])
@@ -237,7 +238,7 @@ class GymnasiumEnv(EnvBase):
         codec = self._simulators.codec
         self.action_low, self.action_high = codec.low, codec.high
         view = (lambda array: array) if self.batch_size else (lambda array: array[0])
-        #: Live arrays in the shape of the environment's tensors, overwritten by every step.
+        #: Arrays in the shape of the environment's tensors, overwritten by every step.
         self.root_arrays: Arrays = {k: view(a) for k, a in self._simulators.root.items()}
         self.next_arrays: Arrays = {k: view(a) for k, a in self._simulators.next.items()}
         self._root_tensors = {k: torch.from_numpy(a) for k, a in self.root_arrays.items()}
@@ -250,13 +251,8 @@ class GymnasiumEnv(EnvBase):
 
     @property
     def simulators(self) -> Simulators:
-        """The simulators inside, for collectors that step them directly."""
+        """The simulators, for collectors that step them directly."""
         return self._simulators
-
-    @property
-    def simulator_keys(self) -> list[str | tuple[str, ...]]:
-        """The observations of the simulator, without `step_count` and `episode_reward`."""
-        return [leaf.key for leaf in self._simulators.leaves]
 
     def _make_specs(self, action_spec: TensorSpec) -> None:
         def batch(spec: TensorSpec) -> TensorSpec:
@@ -295,7 +291,7 @@ class GymnasiumEnv(EnvBase):
         self._simulators.reset(rows, **kwargs)
 
     def done_rows(self) -> list[int]:
-        """The sub environments whose last step ended an episode."""
+        """Lists the sub environments whose last step ended an episode."""
         return self._simulators.done_rows()
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -318,7 +314,7 @@ class GymnasiumEnv(EnvBase):
         return mask.reshape(self.num_envs, -1).any(-1).nonzero()[:, 0].tolist()
 
     def _snapshot(self, tensors: Mapping[str | tuple[str, ...], torch.Tensor]) -> TensorDict:
-        # The arrays are overwritten by the next step: rows handed out must own their memory.
+        # The next step overwrites the arrays, so rows are handed out as copies.
         copies = {key: tensor.clone() for key, tensor in tensors.items()}
         return TensorDict(copies, batch_size=self.batch_size, device=self.device)
 
@@ -328,7 +324,7 @@ class GymnasiumEnv(EnvBase):
         self._simulators.pending_seeds[:] = seeds
 
     def close(self, *, raise_if_closed: bool = True) -> None:
-        """Closes every sub environment; closing twice is harmless, whatever `raise_if_closed`."""
+        """Closes every sub environment; closing twice does nothing, whatever `raise_if_closed`."""
         self.is_closed = True
         self._simulators.close()
 

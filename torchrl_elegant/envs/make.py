@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from operator import attrgetter
@@ -16,6 +17,7 @@ import torch
 from gymnasium.error import DependencyNotInstalled, UnregisteredEnv
 from torchrl.envs import EnvBase
 
+from torchrl_elegant.envs.batched import ChasingEnv
 from torchrl_elegant.envs.gymnasium import GymnasiumEnv, sub_seeds
 from torchrl_elegant.envs.pixels import Pixels, treated
 from torchrl_elegant.envs.spaces import DiscreteActions
@@ -26,7 +28,11 @@ from torchrl_elegant.envs.wrap import (
     with_truncated,
 )
 
-# The extra of this package that brings the module a family of environments imports.
+#: Factories of TorchRL environments by name, for each part of a name before the slash:
+#: `"elegant/chasing"` is made by `PREFIXES["elegant"]["chasing"]`.
+PREFIXES: dict[str, Mapping[str, Callable[..., EnvBase]]] = {"elegant": {"chasing": ChasingEnv}}
+
+# Module that a family of Gymnasium environments imports, and the extra that installs it.
 _EXTRAS = {
     "gymnasium.envs.mujoco": ("mujoco", "mujoco"),
     "gymnasium.envs.box2d": ("Box2D", "box2d"),
@@ -34,13 +40,13 @@ _EXTRAS = {
 
 
 def find_factory(env: str | Callable[..., Any], env_kwargs: Mapping[str, Any]) -> Callable[[], Any]:
-    """The callable that makes one environment; picklable whenever `env` is a name.
+    """Finds the callable that makes one environment; picklable whenever `env` is a name.
 
     >>> find_factory("gymnasium:make", {"id": "CartPole-v1"})().spec.id
     'CartPole-v1'
     """
     if isinstance(env, str):
-        target = _imported(env) if ":" in env else None
+        target = _imported(env) if ":" in env else _listed(env)
         if target is None:
             return partial(make_gymnasium, env, **env_kwargs)
         env = target
@@ -50,6 +56,20 @@ def find_factory(env: str | Callable[..., Any], env_kwargs: Mapping[str, Any]) -
             f"an environment, got `{type(env).__name__}`; for an instance pass what builds it"
         )
     return partial(env, **env_kwargs)
+
+
+def _listed(name: str) -> Callable[..., EnvBase] | None:
+    prefix, slash, rest = name.partition("/")
+    if not slash or prefix not in PREFIXES:
+        return None
+    names = PREFIXES[prefix]
+    if rest not in names:
+        near = difflib.get_close_matches(rest, names, n=3, cutoff=0.0)
+        raise ValueError(
+            f"`env` must be one of the {len(names)} names that begin with '{prefix}/', got "
+            f"`{name}`; the nearest: {', '.join(f'{prefix}/{other}' for other in near)}"
+        )
+    return names[rest]
 
 
 def _imported(name: str) -> Callable[..., Any] | None:
@@ -75,8 +95,8 @@ def _imported(name: str) -> Callable[..., Any] | None:
 
 
 def make_gymnasium(env_id: str, **env_kwargs: Any) -> gymnasium.Env:
-    """`gymnasium.make` with errors that name the nearest ids or the missing extra."""
-    # The checker only watches the first step, and costs on every one.
+    """Calls `gymnasium.make`, with errors that name the nearest ids or the missing extra."""
+    # The checker looks at the first step only, and costs time on every one.
     env_kwargs = {"disable_env_checker": True, **env_kwargs}
     try:
         return gymnasium.make(env_id, **env_kwargs)
@@ -97,7 +117,7 @@ def make_gymnasium(env_id: str, **env_kwargs: Any) -> gymnasium.Env:
 
 
 def nearest_ids(env_id: str) -> list[str]:
-    """The registered ids most like `env_id`, best first.
+    """Lists the registered ids most like `env_id`, best first.
 
     >>> nearest_ids("Cartpole-v1")[0]
     'CartPole-v1'
@@ -131,60 +151,87 @@ def make_env(
     env_kwargs: Mapping[str, Any] | None = None,
     pixels: Pixels | None = None,
 ) -> EnvBase:
-    """A TorchRL environment over `num_envs` copies of `env`.
+    """Makes a TorchRL environment over `num_envs` copies of `env`.
 
     Whatever the source, the keys are `observation` (or one per entry of a dict), `action`,
     `reward`, `done`, `terminated`, `truncated`, `step_count` and `episode_reward`; bounded
     actions are in [-1, 1], and `action_low` and `action_high` hold the bounds of the simulator
-    (None for discrete actions).
+    (None for discrete actions). A TorchRL environment keeps its own keys, nested ones too;
+    `EnvKeys.of` finds them.
+
+    A callable that returns a TorchRL environment of many rows, a simulator on a GPU for example,
+    is called once. It is given `num_envs`, `device`, `seed` and `discrete_actions` where it has
+    parameters of these names and `env_kwargs` does not set them.
 
     Args:
-        env: a Gymnasium id, `"package.module:callable"`, or a callable that returns a Gymnasium
-            or a TorchRL environment.
-        num_envs: how many; None gives batch size `[]`, as TorchRL's `GymEnv`.
+        env: a Gymnasium id, a name such as `"elegant/chasing"`, `"package.module:callable"`, or a
+            callable that returns a Gymnasium or a TorchRL environment.
+        num_envs: number of copies; None gives batch size `[]`, as TorchRL's `GymEnv`, or the batch
+            size that the callable chooses.
         seed: every copy gets its own seed derived from it, the same for both backends.
-        device: where TensorDicts are delivered.
+        device: device of the TensorDicts.
         backend: `"vector"` steps all copies in this process, `"parallel"` each in its own, which
             pays for simulators slower than about a millisecond a step.
         discrete_actions: `"one_hot"` or `"categorical"`; a TorchRL environment keeps its own.
         env_kwargs: keyword arguments for `gymnasium.make` or for the callable.
-        pixels: what is done to pictures, for Gymnasium environments; rendering ones are made with
+        pixels: treatment of pictures, for Gymnasium environments; rendering ones are made with
             `render_mode="rgb_array"`.
 
     >>> env = make_env("Pendulum-v1", 3, seed=0)
     >>> env.batch_size, env.action_high.tolist(), env.action_spec.high.max().item()
     (torch.Size([3]), [2.0], 1.0)
+    >>> make_env("elegant/chasing", 4096, seed=0).batch_size
+    torch.Size([4096])
     """
     _validate(num_envs, backend)
-    factory = _factory(env, env_kwargs or {}, pixels)
+    seeds = None if seed is None else sub_seeds(seed, num_envs or 1)
+    drawn = {} if pixels is None else pixels.arguments()
+    factory = find_factory(env, {**drawn, **(env_kwargs or {})})
+    given = {
+        "num_envs": num_envs,
+        "seed": seed,
+        "device": torch.device(device),
+        "discrete_actions": discrete_actions,
+    }
+    factory = partial(factory, **_taken(factory, given))
+    if pixels is not None:
+        factory = partial(treated, factory, pixels)
     first = factory()
     if isinstance(first, EnvBase):
         return _from_torchrl(first, factory, num_envs, seed, torch.device(device), backend)
     shared = partial(GymnasiumEnv, device=device, discrete_actions=discrete_actions)
-    seeds = None if seed is None else sub_seeds(seed, num_envs or 1)
     if backend == "vector":
         others = [factory] * ((num_envs or 1) - 1)
         batched: Batched = "single" if num_envs is None else "batched"
         return shared(factories=[lambda: first, *others], batched=batched, seeds=seeds)
-    with_bounds = shared(factories=[lambda: first], batched="single")
-    low, high = with_bounds.action_low, with_bounds.action_high
-    with_bounds.close()
+    example = shared(factories=[lambda: first], batched="single")
     workers = SteadyParallelEnv(
         num_envs,
         partial(shared, factories=[factory], batched="single"),
         create_env_kwargs=[{"seeds": [s]} for s in seeds] if seeds else None,
-        # TorchRL would change the thread count of the whole process.
-        num_threads=torch.get_num_threads(),
+        example=example,
     )
-    return _with_bounds(workers, low, high)
+    example.close()
+    return _with_bounds(workers, example.action_low, example.action_high)
 
 
-def _factory(
-    env: EnvSource, env_kwargs: Mapping[str, Any], pixels: Pixels | None
-) -> Callable[[], Any]:
-    if pixels is None:
-        return find_factory(env, env_kwargs)
-    return partial(treated, find_factory(env, {**pixels.arguments(), **env_kwargs}), pixels)
+def _taken(factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Selects arguments, not None, that `factory` has a parameter for and that are not set yet."""
+    target: Any = factory
+    by_position, by_name = 0, set[str]()
+    while isinstance(target, partial):
+        by_position, by_name = by_position + len(target.args), by_name | target.keywords.keys()
+        target = target.func
+    if isinstance(target, type):
+        # The metaclass of TorchRL's environments hides the parameters of the class.
+        target, by_position = target.__init__, by_position + 1  # type: ignore[misc]
+    try:
+        parameters = [*inspect.signature(target).parameters.values()][by_position:]
+    except ValueError:
+        return {}  # A builtin may hide its parameters.
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    free = {parameter.name for parameter in parameters if parameter.kind in named} - by_name
+    return {name: value for name, value in given.items() if name in free and value is not None}
 
 
 def _from_torchrl(
@@ -197,25 +244,41 @@ def _from_torchrl(
 ) -> EnvBase:
     complete = complete_env(first)
     if first.batch_size:
-        if num_envs is not None and first.batch_size != (num_envs,):
-            raise ValueError(
-                f"`num_envs` must be None or agree with an environment of batch size "
-                f"{tuple(first.batch_size)}, got `{num_envs}`; training and evaluation set it "
-                "themselves: give them a factory of unbatched environments"
-            )
+        _check_batch(first, num_envs, backend)
         base = with_truncated(lambda: first)
     elif num_envs is None:
         base = with_truncated(lambda: first)
     else:
-        first.close(raise_if_closed=False)
-        several = SteadySerialEnv if backend == "vector" else SteadyParallelEnv
-        base = several(
-            num_envs, partial(with_truncated, factory), num_threads=torch.get_num_threads()
-        )
+        example = with_truncated(lambda: first)
+        if backend == "vector":
+            unused = [example]
+            base = SteadySerialEnv(
+                num_envs,
+                lambda: unused.pop() if unused else with_truncated(factory),
+                example=example,
+            )
+        else:
+            base = SteadyParallelEnv(num_envs, partial(with_truncated, factory), example=example)
+            example.close(raise_if_closed=False)
     env = complete.around(base).to(device)
     if seed is not None:
         env.set_seed(seed)
     return _with_bounds(env, complete.action_low, complete.action_high)
+
+
+def _check_batch(env: EnvBase, num_envs: int | None, backend: Backend) -> None:
+    size = tuple(env.batch_size)
+    if num_envs not in (None, env.batch_size.numel()):
+        raise ValueError(
+            f"`num_envs` must be None or agree with an environment of batch size {size}, got "
+            f"`{num_envs}`; ask for {env.batch_size.numel()}, or give the factory a parameter "
+            "`num_envs` and make as many rows"
+        )
+    if backend == "parallel":
+        raise ValueError(
+            f"`backend` must be 'vector' for an environment of batch size {size}, got `parallel`; "
+            "its rows are stepped together already"
+        )
 
 
 def _with_bounds(env: EnvBase, low: np.ndarray | None, high: np.ndarray | None) -> EnvBase:

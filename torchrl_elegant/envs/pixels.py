@@ -1,4 +1,4 @@
-"""Pictures as a policy should see them: rendered, grey, smaller, several in a row."""
+"""Treatment of pictures before a policy sees them: render, grayscale, resize, stack."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from torchrl_elegant.config.options import check_options, option
 from torchrl_elegant.envs.spaces import environment_name
 from torchrl_elegant.functional import LUMA, area_weights, has_channels_last, is_image
 
@@ -19,42 +20,31 @@ _Path = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Pixels:
-    """What is done to the pictures of a Gymnasium environment, and how they are wrapped.
+    """Options of how the pictures of a Gymnasium environment are treated.
 
-    Pictures leave as bytes, or in the type the environment has, channels first. Other entries of a
-    dict observation stay as they are.
-
-    Args:
-        source: where pictures come from; `"render"` puts what the environment draws in place of
-            its observation.
-        frame_stack: how many pictures in a row make one observation, the newest last; an episode
-            begins with copies of its first.
-        grey: brightness in place of three colours.
-        resize: pixels a side, each the mean of the area it covers; None: as they come.
+    Pictures leave channels first, as bytes or in the type of the environment. Other entries of a
+    dict observation stay as they are. An episode starts with a stack of copies of its first
+    picture; the newest picture of a stack is the last. A resized pixel is the mean of the area that
+    it covers.
 
     >>> drawn = gymnasium.make("CartPole-v1", render_mode="rgb_array")
-    >>> pixels = Pixels(source="render", frame_stack=4, grey=True, resize=84)
+    >>> pixels = Pixels(source="render", frame_stack=4, grayscale=True, resize=84)
     >>> pixels.wrap(drawn).observation_space.shape
     (4, 84, 84)
     """
 
-    source: Literal["observed", "render"] = "observed"
-    frame_stack: int = 1
-    grey: bool = False
-    resize: int | None = None
+    source: Literal["observed", "render"] = option(
+        "observed", "render: learn from what the environment draws, not from what it observes"
+    )
+    frame_stack: int = option(1, "pictures in a row that make one observation", low=1)
+    grayscale: bool = option(False, "brightness in place of three colors")
+    resize: int | None = option(None, "pixels a side of pictures; none: as they come", low=1)
 
     def __post_init__(self) -> None:
-        if self.source not in ("observed", "render"):
-            raise ValueError(f"`source` must be 'observed' or 'render', got `{self.source}`")
-        if not isinstance(self.grey, bool):
-            raise ValueError(f"`grey` must be a bool, got `{self.grey}`")
-        for name, value in (("frame_stack", self.frame_stack), ("resize", self.resize)):
-            whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-            if not whole and not (name == "resize" and value is None):
-                raise ValueError(f"`{name}` must be an integer of 1 or more, got `{value}`")
+        check_options(self)
 
     def arguments(self) -> dict[str, str]:
-        """What an environment has to be made with."""
+        """Arguments that the environment is made with."""
         return {"render_mode": "rgb_array"} if self.source == "render" else {}
 
     def wrap(self, env: gymnasium.Env) -> gymnasium.Env:
@@ -68,7 +58,7 @@ class Pixels:
 
 
 class PixelWrapper(gymnasium.Wrapper):
-    """A Gymnasium environment whose pictures are treated as `Pixels` says."""
+    """A Gymnasium environment whose pictures are treated as its `Pixels` ask."""
 
     def __init__(self, env: gymnasium.Env, pixels: Pixels) -> None:
         super().__init__(env)
@@ -79,7 +69,7 @@ class PixelWrapper(gymnasium.Wrapper):
         if not self._eyes:
             raise ValueError(
                 f"`pixels` must be None for {environment_name(env)}, whose observations hold no "
-                f"picture, got `{pixels}`; set pixels=render to learn from what it draws"
+                f"picture, got `{pixels}`; set pixels.source=render to learn from what it draws"
             )
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
@@ -121,10 +111,11 @@ class _Eye:
         self._shape = shape = _with_channels(space)
         self._last = has_channels_last(shape)
         height, width, channels = shape if self._last else (*shape[1:], shape[0])
-        self._luma = pixels.grey and channels != 1
+        self._luma = pixels.grayscale and channels != 1
         if self._luma and channels != 3:
             raise ValueError(
-                f"`grey` must be false for {name}, whose pictures have {channels} channels, not 3"
+                f"`grayscale` must be false for {name}, whose pictures have {channels} channels, "
+                "not 3"
             )
         side, self._rows, self._columns = pixels.resize, None, None
         if side is not None and (height, width) != (side, side):
@@ -151,7 +142,7 @@ class _Eye:
         if self._luma or self._rows is not None:
             x = x.astype(np.float32)
             if self._rows is not None:
-                # Rows first: every step after it has less to do.
+                # Rows first: each later step then has less to do.
                 x = np.tensordot(self._rows, x, 1)
             if self._luma:
                 x = (x @ LUMA)[..., None]
@@ -162,12 +153,12 @@ class _Eye:
 
 
 def treated(factory: Callable[[], gymnasium.Env], pixels: Pixels) -> gymnasium.Env:
-    """What `factory` makes, wrapped; with `partial` as picklable as the factory."""
+    """Make an environment and wrap it; with `partial` as picklable as the factory."""
     return pixels.wrap(factory())
 
 
 def _with_channels(space: spaces.Box) -> tuple[int, ...]:
-    """A matrix of bytes is a picture of one channel."""
+    """Shape with a channel: a matrix of bytes is a picture of one channel."""
     shape = space.shape
     return (*shape, 1) if len(shape) == 2 and space.dtype == np.uint8 else shape
 

@@ -1,4 +1,4 @@
-"""Gymnasium spaces as TorchRL specs, and the conversions a step needs in numpy."""
+"""Gymnasium spaces as TorchRL specs, and conversions of observations and actions in numpy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TORCH_DTYPES = {
 
 
 class UnsupportedSpaceError(TypeError):
-    """A space that has no tensor form here; the message names the way out."""
+    """A space that has no tensor form here; the message says what to do."""
 
     def __init__(self, *, role: str, space: spaces.Space, env_name: str) -> None:
         super().__init__(
@@ -58,11 +58,11 @@ _WAY_OUT = {
 
 @dataclass(frozen=True, kw_only=True)
 class ObservationLeaf:
-    """One tensor of an observation: its key and spec, and how a value is written.
+    """One tensor of an observation: key, spec, and a method that writes a value of the simulator.
 
-    `source` is the path through the simulator's dicts, empty where it returns a bare value.
-    `offsets` is None for arrays; for discrete values it is where each one-hot block begins,
-    less the smallest value of that block.
+    `source` is the path through the simulator's dicts, empty for a bare value. `offsets` is None
+    for arrays; for discrete values it is the start of each one-hot block minus the smallest value
+    of that block.
     """
 
     key: str | tuple[str, ...]
@@ -82,7 +82,7 @@ class ObservationLeaf:
 
 
 def observation_leaves(space: spaces.Space, *, env_name: str) -> list[ObservationLeaf]:
-    """The tensors of an observation space, `observation` for a bare one.
+    """Lists the tensors of an observation space; a bare one is called `observation`.
 
     >>> from gymnasium.spaces import Box, Dict, Discrete
     >>> space = Dict(arm=Dict(angle=Box(-1, 1, (2,))), room=Discrete(3))
@@ -158,9 +158,10 @@ def _box_spec(space: spaces.Box, dtype: np.dtype) -> TensorSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ActionCodec:
-    """What the policy sees (`spec`), and `decode`: a batch of actions -> one per environment.
+    """Spec of the policy's action, and `decode`, which turns a batch of them into the simulator's.
 
-    `start` is the smallest action, which a policy calls 0; `sizes` those of several at once.
+    `start` is the smallest action of the simulator, which a policy calls 0. `sizes` are the numbers
+    of choices where an action makes several at once.
     """
 
     spec: TensorSpec
@@ -174,7 +175,7 @@ class ActionCodec:
 def action_codec(
     space: spaces.Space, *, discrete_actions: DiscreteActions, env_name: str
 ) -> ActionCodec:
-    """How actions cross from the policy to the simulator.
+    """Makes the codec between the policy's actions and those of `space`.
 
     >>> space = spaces.Box(np.float32([0.0]), np.float32([4.0]))
     >>> codec = action_codec(space, discrete_actions="one_hot", env_name="toy")
@@ -193,32 +194,32 @@ def action_codec(
 def _box_codec(space: spaces.Box) -> ActionCodec:
     shape, low, high = space.shape or (1,), space.low, space.high
     flat = (lambda a: a.reshape(len(a))) if not space.shape else (lambda a: a)
-    # Never the memory of the policy's own action: a simulator may write into what it is given.
+    # Always a copy: a simulator may write into the action that it is given.
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         unbounded = Unbounded(shape, dtype=torch.float32)
         return ActionCodec(spec=unbounded, decode=lambda a: flat(a).astype(space.dtype))
-    centre, half = _centre_and_half(low, high)
+    center, half = _center_and_half(low, high)
 
     def decode(action: np.ndarray) -> np.ndarray:
-        # A normal distribution knows no bounds: the simulator gets the nearest action it has.
+        # A normal distribution has no bounds: the simulator gets the nearest action within its own.
         inside = np.minimum(np.maximum(flat(action), -1.0), 1.0)
-        return centre + half * inside
+        return center + half * inside
 
     spec = Bounded(-1.0, 1.0, shape, dtype=torch.float32)
     return ActionCodec(spec=spec, decode=decode, low=low, high=high)
 
 
-def _centre_and_half(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _center_and_half(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # Each half before the sum: high - low may overflow where both bounds are huge.
-    centre = (low / 2 + high / 2).astype(low.dtype)
+    center = (low / 2 + high / 2).astype(low.dtype)
     half = (high / 2 - low / 2).astype(low.dtype)
     # Rounding may push an end point one step outside; rounding is monotone, so once both ends
     # are inside, every action in [-1, 1] is.
     step = np.spacing(np.maximum(np.abs(low), np.abs(high)))
     for _ in range(2):
-        outside = (centre + half > high) | (centre - half < low)
+        outside = (center + half > high) | (center - half < low)
         half = np.where(outside, np.maximum(half - step, 0), half)
-    return centre, half
+    return center, half
 
 
 def _discrete_codec(
@@ -246,5 +247,5 @@ def _discrete_codec(
 
 
 def environment_name(env: gymnasium.Env) -> str:
-    """The id an environment was made from, or its class."""
+    """Gives the id that an environment was made from, or the name of its class."""
     return env.spec.id if env.spec is not None else type(env.unwrapped).__name__

@@ -1,15 +1,18 @@
-"""Wrappers around a user's environment."""
+"""Wrappers and transforms around a user's TorchRL environment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from tensordict import NestedKey
 from torchrl.data import Bounded, TensorSpec
 from torchrl.envs import EnvBase, ParallelEnv, SerialEnv, TransformedEnv
+from torchrl.envs.env_creator import get_env_metadata
 from torchrl.envs.transforms import (
     ActionScaling,
     ClipTransform,
@@ -21,8 +24,35 @@ from torchrl.envs.transforms import (
 )
 
 
-class _KeepsThreads:
-    """Closing gives back as many threads as there were, whatever TorchRL thinks it had taken."""
+class CompleteEnv(EnvBase):
+    """Base of environments that keep all promises of `make_env` without a transform.
+
+    They count `step_count` and `episode_reward`, tell `truncated` from `terminated`, and replace an
+    action outside of the bounds by the nearest one within.
+    """
+
+    #: Bounds of the simulator's action; None where it has none.
+    action_low: np.ndarray | None
+    action_high: np.ndarray | None
+
+
+class _Steady:
+    """Reads specs from an existing environment, and leaves the number of threads alone.
+
+    TorchRL would make one more environment for the specs, and would change the thread count of the
+    process.
+    """
+
+    def __init__(self, *args: Any, example: EnvBase, **kwargs: Any) -> None:
+        # A module must be initialized before it can hold another one.
+        self.__dict__["_example"] = example
+        threads = torch.get_num_threads()
+        super().__init__(*args, num_threads=threads, **kwargs)  # type: ignore[call-arg]
+        del self.__dict__["_example"]
+
+    def _get_metadata(self, *_: Any) -> None:
+        example, validate = self.__dict__["_example"], self._validate_worker_env  # type: ignore[attr-defined]
+        self._set_metadata(get_env_metadata(example, env_validator=validate))  # type: ignore[attr-defined]
 
     def close(self, **kwargs: Any) -> None:
         threads = torch.get_num_threads()
@@ -32,17 +62,17 @@ class _KeepsThreads:
             torch.set_num_threads(threads)
 
 
-class SteadySerialEnv(_KeepsThreads, SerialEnv):
-    """``SerialEnv`` that leaves the number of threads alone when it is closed."""
+class SteadySerialEnv(_Steady, SerialEnv):
+    """``SerialEnv`` with the specs of `example`."""
 
 
-class SteadyParallelEnv(_KeepsThreads, ParallelEnv):
-    """``ParallelEnv`` that leaves the number of threads alone when it is closed."""
+class SteadyParallelEnv(_Steady, ParallelEnv):
+    """``ParallelEnv`` with the specs of `example`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
-    """The transforms still needed, and the action bounds before they hide them."""
+    """The transforms that an environment still needs, and its action bounds before they apply."""
 
     transforms: tuple[Callable[[], Transform], ...]
     action_low: np.ndarray | None
@@ -55,19 +85,21 @@ class Completion:
 
 
 class ActionClipping(ClipTransform):
-    """The nearest action in [-1, 1], for policies that know no bounds."""
+    """Takes the nearest action in [-1, 1], for policies that know no bounds."""
 
-    def __init__(self) -> None:
-        super().__init__(in_keys=[], in_keys_inv=["action"], low=-1.0, high=1.0)
+    def __init__(self, in_keys_inv: Sequence[NestedKey] = ("action",)) -> None:
+        super().__init__(in_keys=[], in_keys_inv=list(in_keys_inv), low=-1.0, high=1.0)
 
 
 def complete_env(env: EnvBase) -> Completion:
-    """Which transforms `env` lacks.
+    """Finds the transforms that `env` lacks for what `make_env` promises.
 
     >>> from torchrl.envs import GymEnv
-    >>> [make.__name__ for make in complete_env(GymEnv("Pendulum-v1")).transforms]
+    >>> [type(make()).__name__ for make in complete_env(GymEnv("Pendulum-v1")).transforms]
     ['ActionScaling', 'StepCounter', 'RewardSum', 'ActionClipping']
     """
+    if isinstance(env, CompleteEnv):
+        return Completion(transforms=(), action_low=env.action_low, action_high=env.action_high)
     specs = [env.full_observation_spec, env.full_reward_spec, env.full_action_spec]
     leaves = [leaf for spec in specs for leaf in spec.values(True, True)]
     missing: list[Callable[[], Transform]] = []
@@ -75,19 +107,27 @@ def complete_env(env: EnvBase) -> Completion:
         missing.append(DoubleToFloat)
     low, high = _bounds(env)
     if low is not None and not (np.all(low == -1) and np.all(high == 1)):
-        missing.append(ActionScaling)
+        missing.append(partial(ActionScaling, in_keys_inv=env.action_keys))
     names = {_last(key) for key in env.full_observation_spec.keys(True, True)}
     if "step_count" not in names:
         missing.append(StepCounter)
     if "episode_reward" not in names:
-        missing.append(RewardSum)
+        missing.append(_reward_sum(env))
     if low is not None:
-        missing.append(ActionClipping)
+        missing.append(partial(ActionClipping, in_keys_inv=env.action_keys))
     return Completion(transforms=tuple(missing), action_low=low, action_high=high)
 
 
+def _reward_sum(env: EnvBase) -> Callable[[], Transform]:
+    if len(env.reward_keys) != 1:
+        return RewardSum  # Each under a name of its own.
+    reward = env.reward_keys[0]
+    total = "episode_reward" if isinstance(reward, str) else (*reward[:-1], "episode_reward")
+    return partial(RewardSum, in_keys=[reward], out_keys=[total])
+
+
 def with_truncated(factory: Callable[[], EnvBase]) -> EnvBase:
-    """The environment of `factory`, with a `truncated` key beside every `done`."""
+    """Makes the environment of `factory`, with a `truncated` key beside every `done`."""
     env = factory()
     if not any(_last(key) == "truncated" for key in env.done_keys):
         env.add_truncated_keys()
@@ -96,7 +136,7 @@ def with_truncated(factory: Callable[[], EnvBase]) -> EnvBase:
 
 def _bounds(env: EnvBase) -> tuple[np.ndarray | None, np.ndarray | None]:
     actions: list[TensorSpec] = list(env.full_action_spec.values(True, True))
-    # A scaled action is one tensor; several (multi-agent groups) keep their own units.
+    # Only a single action is scaled; several (multi-agent groups) keep their own units.
     if len(actions) != 1 or not isinstance(actions[0], Bounded):
         return None, None
     space = actions[0].space

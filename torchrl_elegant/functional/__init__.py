@@ -4,7 +4,7 @@ from torchrl_elegant.functional.advantage import (
     VTraceEstimate,
     discounted_sum,
     gae,
-    standardised,
+    standardized,
     vtrace,
 )
 from torchrl_elegant.functional.bellman import Spans, bellman_target, soft_value, spans
@@ -99,7 +99,7 @@ __all__ = [
     "squashed_log_prob",
     "squashed_mode",
     "squashed_sample",
-    "standardised",
+    "standardized",
     "steps_of",
     "value_loss",
     "value_slope",

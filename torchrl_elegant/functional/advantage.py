@@ -43,7 +43,7 @@ def gae(
     lmbda: Tensor | float,
     dim: int,
 ) -> Tensor:
-    """Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438, eq. 16).
+    """Generalized advantage estimation (Schulman et al. 2016, arXiv:1506.02438, eq. 16).
 
     ``delta_t = r_t + gamma (1 - terminated_t) V(s_{t+1}) - V(s_t)``
     ``A_t = delta_t + gamma lambda (1 - done_t) A_{t+1}``
@@ -70,11 +70,11 @@ def gae(
     return discounted_sum(delta, decay, dim=dim)
 
 
-def standardised(advantage: Tensor) -> Tensor:
-    """Advantages less their mean, in units of their spread; a single one stays as it is.
+def standardized(advantage: Tensor) -> Tensor:
+    """Advantages minus their mean, divided by their spread; a single one stays as it is.
 
     >>> import torch
-    >>> standardised(torch.tensor([1.0, 2.0, 3.0])).tolist()
+    >>> standardized(torch.tensor([1.0, 2.0, 3.0])).tolist()
     [-1.0, 0.0, 1.0]
     """
     if advantage.numel() < 2:
@@ -106,16 +106,21 @@ def vtrace(
     c_max: Tensor | float,
     dim: int,
 ) -> VTraceEstimate:
-    """Targets and advantages under pi of steps that mu made (arXiv:1802.01561, eq. 1, sec. 4.2).
+    """Targets and advantages under pi of steps of mu (Espeholt et al. 2018, arXiv:1802.01561).
 
-    ``rho_t = min(rho_max, pi/mu)``, ``c_t = lambda min(c_max, pi/mu)`` (remark 2)
+    Equation 1, remark 2 and section 4.2:
+
+    ``rho_t = min(rho_max, pi/mu)``, ``c_t = lambda min(c_max, pi/mu)``
     ``delta_t = rho_t (r_t + gamma (1 - terminated_t) V(s_{t+1}) - V(s_t))``
     ``v_t - V(s_t) = delta_t + gamma (1 - done_t) c_t (v_{t+1} - V(s_{t+1}))``
     ``A_t = r_t + gamma (1 - terminated_t) [lambda v_{t+1} + (1 - lambda) V(s_{t+1})] - V(s_t)``
 
-    ``log_ratio`` is log pi - log mu; ``rho_t A_t`` is what a policy gradient takes. A truncated
-    step bootstraps from V(s_{t+1}): the row after it is another episode's. Where pi is mu and both
-    bounds are 1 or more, ``A`` is that of GAE. All tensors have one shape.
+    ``log_ratio`` is log pi - log mu; a policy gradient takes ``rho_t A_t``. A truncated step
+    bootstraps from V(s_{t+1}): the row after it is another episode's. All tensors have one shape.
+
+    The targets are the paper's for every lambda. The advantage is the paper's, with v_{t+1} alone,
+    at lambda = 1. Below 1 the paper leaves v_{t+1} in it; here it is mixed with V(s_{t+1}), so that
+    where pi is mu and both bounds are 1 or more, ``A`` is GAE's of the same lambda.
 
     >>> import torch
     >>> one, zero = torch.ones(2), torch.zeros(2)

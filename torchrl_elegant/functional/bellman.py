@@ -1,4 +1,4 @@
-"""Targets of values: one reward and a discounted value, or several rewards first."""
+"""Targets of values, over one step or several."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def bellman_target(
 ) -> Tensor:
     """y = r + discount (1 - terminated) V(s').
 
-    Only termination cuts the bootstrap. A truncated step is one whose future was not looked at,
-    so ``truncated`` and ``done`` are no arguments of this function.
+    Only termination cuts the bootstrap. A truncated step has a future that was not observed, so
+    ``truncated`` and ``done`` are no arguments of this function.
 
     >>> import torch
     >>> r, v = torch.tensor([1.0, 1.0]), torch.tensor([10.0, 10.0])
@@ -36,7 +36,7 @@ def bellman_target(
 
 
 class Spans(NamedTuple):
-    """Of the steps t, t + 1, ... that belong together, for every t; all three are ``[*B, T]``."""
+    """Sums over the steps t, t + 1, ... that belong together, for every t, ``[*B, T]``."""
 
     reward: Tensor  # discounted sum
     steps: Tensor  # how many
@@ -46,8 +46,8 @@ class Spans(NamedTuple):
 def spans(reward: Tensor, done: Tensor, *, gamma: float, n_steps: int) -> Spans:
     """``R_t = sum_{k < m} gamma^k r_{t+k}``, ``m = min(n, steps to the episode's end)``.
 
-    The last dimension is time. An episode ends where ``done`` holds, be it by termination or by
-    truncation. What was summed up is followed by ``gamma^m V(s_{t+m})``.
+    The last dimension is time. An episode ends where ``done`` holds, by termination or truncation.
+    A target adds ``gamma^m V(s_{t+m})`` to the sum.
 
     >>> done = torch.tensor([False, False, True, False])
     >>> reward, steps, complete = spans(torch.ones(4), done, gamma=0.5, n_steps=2)

@@ -9,8 +9,8 @@ from torch import Tensor
 def categorical_sample(logits: Tensor) -> Tensor:
     """Indices drawn with probabilities softmax(logits), by exponential clocks.
 
-    ``argmin_i E_i / p_i`` with ``E_i ~ Exp(1)`` falls on i with probability ``p_i``, which costs a
-    third of ``torch.multinomial`` on a small batch.
+    ``argmin_i E_i / p_i`` with ``E_i ~ Exp(1)`` falls on i with probability ``p_i``, in a
+    third of the time of ``torch.multinomial`` on a small batch.
 
     >>> import torch
     >>> categorical_sample(torch.tensor([[0.0, -torch.inf], [-torch.inf, 0.0]])).tolist()
@@ -23,7 +23,7 @@ def categorical_sample(logits: Tensor) -> Tensor:
 def categorical_slope(
     log_probs: Tensor, index: Tensor, grad_log_prob: Tensor, grad_entropy: Tensor | None
 ) -> Tensor:
-    """Gradient of the logits, from that of ``log pi(a)`` ``[*B]`` and that of each row's entropy.
+    """Gradient of the logits, from those of ``log pi(a)`` ``[*B]`` and of each row's entropy.
 
     ``d log pi(a) / d logits = 1_a - pi``, ``d H / d logits = -pi (log pi + H)``.
 
@@ -43,7 +43,7 @@ def categorical_slope(
 
 
 def categorical_entropy(log_probs: Tensor) -> Tensor:
-    """H = - sum_i p_i log p_i, from normalised log-probabilities; 0 log 0 counts as 0.
+    """H = - sum_i p_i log p_i, from normalized log-probabilities; 0 log 0 counts as 0.
 
     >>> import torch
     >>> round(categorical_entropy(torch.tensor([0.5, 0.5]).log()).item(), 4)
@@ -77,7 +77,7 @@ def choose(index: Tensor, choices: int, form: str) -> Tensor:
 
 
 def chosen(values: Tensor, action: Tensor, form: str) -> Tensor:
-    """The value of ``action``, ``[*B]``, out of ``[*B, n]``; one-hot of any kind is summed.
+    """Value of ``action``, ``[*B]``, out of ``[*B, n]``; of any one-hot form, the sum.
 
     >>> import torch
     >>> values = torch.tensor([[1.0, 2.0], [3.0, 4.0]])

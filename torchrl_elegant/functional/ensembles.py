@@ -1,4 +1,4 @@
-"""Ensembles of critics: draws, reductions, and the trust that an actor has in them."""
+"""Ensembles of critics: random subsets, reductions, and the actor's trust in them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def normal_log_prob(loc: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
 
     ``log pi(a) = sum_i [ -z_i^2 / 2 - log sigma_i - log(2 pi) / 2 ]``, ``z = (a - mu) / sigma``
 
-    One autograd node with the gradient written out in place of eight. The action is a
+    One autograd node with the gradient written out instead of eight. The action is a
     constant to it, and it can be differentiated once.
 
     >>> import torch
@@ -30,7 +30,7 @@ def normal_log_prob(loc: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
 def normal_score(
     loc: Tensor, log_std: Tensor, action: Tensor
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """log pi, and what ``normal_slopes`` needs: ``1 / sigma``, ``z`` and ``z^2``.
+    """log pi, and the arguments of ``normal_slopes``: ``1 / sigma``, ``z`` and ``z^2``.
 
     >>> import torch
     >>> zero = torch.zeros(1)
@@ -95,7 +95,7 @@ class _NormalLogProb(torch.autograd.Function):
         return (*normal_slopes(grad, *ctx.saved_tensors), None)
 
 
-# The largest action whose u is found again.
+# The largest action from which u is computed back.
 _WITHIN = 1.0 - 1e-6
 _LOG_2 = math.log(2.0)
 
@@ -111,7 +111,7 @@ def squashed_mode(loc: Tensor) -> Tensor:
 
 
 def squashed_sample(loc: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Reparameterised action and its log-density, summed over the last dimension.
+    """Reparameterized action and its log-density, summed over the last dimension.
 
     With u = mu + sigma eps and a = tanh(u):
 
@@ -133,8 +133,8 @@ def squashed_sample(loc: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor
 def squashed_log_prob(loc: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
     """log pi of given actions in [-1, 1], summed over the last dimension.
 
-    ``u = atanh(a)``; actions are held within 1e-6 of the bounds, which tanh rounds to in float32
-    and where u is infinite.
+    ``u = atanh(a)``. In float32 tanh rounds to the bounds, where u is infinite; so actions are
+    clipped 1e-6 inside them.
 
     >>> import torch
     >>> round(squashed_log_prob(torch.zeros(1), torch.zeros(1), torch.zeros(1)).item(), 4)

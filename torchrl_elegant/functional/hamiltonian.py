@@ -11,24 +11,24 @@ from torch.autograd.function import once_differentiable
 
 from torchrl_elegant.functional.surrogate import clipped_surrogate_slope
 
-Form = Literal["ratio", "log", "prob", "imitate"]
-# Products over K steps run away: beyond this they are not followed. About ElegantRL's bound.
+Form = Literal["ratio", "log", "imitate"]
+# Products over K steps explode: they have no gradient beyond this. About ElegantRL's bound.
 _LOG_MOST = math.log(10.0)
 
 
 class Steps(NamedTuple):
-    """Which steps of slices exist, and which have a reward, each ``[L, K]``."""
+    """Masks of the steps that exist and of those whose reward counts, each ``[L, K]``."""
 
     real: Tensor
     rewarded: Tensor
 
 
 def steps_of(done: Tensor, terminated: Tensor, mask: Tensor | None = None) -> Steps:
-    """Steps up to the first ``done`` are real; after a termination the rest are rewarded with 0.
+    """Masks of the steps of slices, from their flags.
 
-    A terminated slice stays where it is for good, which no action changes: rewards of 0 that count
-    let a baseline cancel over all K steps. What follows a truncation is unknown and does not count.
-    ``mask`` tells padding, which comes last, from steps.
+    Steps up to the first ``done`` are real. After a termination the rest have a reward of 0 that
+    counts: no action can change it, and a baseline then cancels over all K steps. Steps after a
+    truncation are unknown and do not count. ``mask`` is False for padding, which comes last.
 
     >>> import torch
     >>> done = torch.tensor([[False, True, False], [False, True, False]])
@@ -45,62 +45,64 @@ def steps_of(done: Tensor, terminated: Tensor, mask: Tensor | None = None) -> St
 def hamiltonian(
     log_prob: Tensor,
     gain: Tensor,
-    behaviour: Tensor | None = None,
+    behavior: Tensor | None = None,
     *,
     form: Form,
-    clip: float = 0.2,
+    clip: float | None = None,
 ) -> Tensor:
-    r"""H of each slice, ``[L]``; ``log_prob``, ``gain`` and ``behaviour`` are ``[L, K]``.
+    r"""H of each slice, ``[L]``; ``log_prob``, ``gain`` and ``behavior`` are ``[L, K]``.
 
     With ``c_k = sum_{j<=k} [log pi_j - log mu_j]`` and ``gain_k = gamma^(k-1) m_k (r_k - b_k)``:
 
     ``H = -sum_k gain_k phi(c_k)``
 
-    - ``ratio``: phi = exp(c_k), the smaller of ``gain phi`` and ``gain clip(phi)`` as in PPO;
+    - ``ratio``: phi = exp(c_k), the smaller of ``gain phi`` and ``gain clip(phi)`` as in PPO; it
+      needs ``clip``;
     - ``log``: phi = sum_{j<=k} log pi_j, whose gradient is that of ``ratio`` where pi = mu;
-    - ``prob``: phi = prod_{j<=k} pi_j, the sampled form of the sum over all actions. It weighs each
-      slice by its probability although slices already come as often as that;
-    - ``imitate``: ``H = -sum_j (sum_{k>=j} gain_k)^+ log pi_j``, what went well from there on is
-      made likelier and nothing less likely, whoever did it (self-imitation, Oh et al. 2018, eq. 2).
+    - ``imitate``: ``H = -sum_j (sum_{k>=j} gain_k)^+ log pi_j``. Actions after which the slice went
+      well become likelier, and none become less likely, whatever policy took them (self-imitation,
+      Oh et al. 2018, eq. 2).
 
-    Both products are held at 10 and have no gradient beyond. Steps that do not exist have
-    ``log_prob = behaviour = 0``. One autograd node; gain and behaviour are constants to it, and it
+    The ratio is held at 10 and has no gradient beyond. Steps that do not exist have
+    ``log_prob = behavior = 0``. One autograd node; gain and behavior are constants to it, and it
     can be differentiated once.
 
     >>> import torch
     >>> half = torch.full((1, 2), 0.5).log()
-    >>> hamiltonian(half, torch.tensor([[1.0, 4.0]]), form="prob").tolist()
-    [-1.5]
+    >>> round(hamiltonian(half, torch.tensor([[1.0, 4.0]]), form="log").item(), 4)
+    6.2383
     """
-    return _Hamiltonian.apply(log_prob, gain, behaviour, form, clip)
+    return _Hamiltonian.apply(log_prob, gain, behavior, form, clip)
 
 
 def hamiltonian_slope(
-    log_prob: Tensor, gain: Tensor, behaviour: Tensor | None = None, *, form: Form, clip: float
+    log_prob: Tensor,
+    gain: Tensor,
+    behavior: Tensor | None = None,
+    *,
+    form: Form,
+    clip: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """H and its derivative by ``log_prob``, ``[L, K]``.
 
-    ``dH / d log pi_j = sum_{k>=j} dH / d c_k``, of ``imitate`` its negative part
+    ``dH / d log pi_j = sum_{k>=j} dH / d c_k``; for ``imitate``, its negative part.
 
     >>> import torch
     >>> half = torch.full((1, 2), 0.5).log()
-    >>> hamiltonian_slope(half, torch.tensor([[1.0, 4.0]]), form="log", clip=0.2)[1].tolist()
+    >>> hamiltonian_slope(half, torch.tensor([[1.0, 4.0]]), form="log")[1].tolist()
     [[-5.0, -4.0]]
     """
-    summed = (log_prob if behaviour is None else log_prob - behaviour).cumsum(1)  # c_k
+    summed = (log_prob if behavior is None else log_prob - behavior).cumsum(1)  # c_k
     if form == "imitate":
         good = _from_here_on(gain).clamp(min=0.0)
         return -(good * log_prob).sum(1), -good
     if form == "log":
-        value, slope = gain * summed, gain
-    else:
-        held = summed.clamp(max=_LOG_MOST)
-        if form == "ratio":
-            value, slope = clipped_surrogate_slope(held, gain, 1.0 - clip, 1.0 + clip)
-        else:
-            value = gain * held.exp()
-            slope = value
-        slope = slope.masked_fill(summed > _LOG_MOST, 0.0)
+        return -(gain * summed).sum(1), -_from_here_on(gain)
+    if clip is None:
+        raise ValueError("`clip` must be given for form='ratio', got `None`")
+    held = summed.clamp(max=_LOG_MOST)
+    value, slope = clipped_surrogate_slope(held, gain, 1.0 - clip, 1.0 + clip)
+    slope = slope.masked_fill(summed > _LOG_MOST, 0.0)
     return -value.sum(1), -_from_here_on(slope)
 
 
@@ -112,9 +114,14 @@ def _from_here_on(values: Tensor) -> Tensor:
 class _Hamiltonian(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx, log_prob: Tensor, gain: Tensor, behaviour: Tensor | None, form: Form, clip: float
+        ctx,
+        log_prob: Tensor,
+        gain: Tensor,
+        behavior: Tensor | None,
+        form: Form,
+        clip: float | None,
     ) -> Tensor:
-        energy, slope = hamiltonian_slope(log_prob, gain, behaviour, form=form, clip=clip)
+        energy, slope = hamiltonian_slope(log_prob, gain, behavior, form=form, clip=clip)
         ctx.save_for_backward(slope)
         return energy
 

@@ -1,4 +1,4 @@
-"""Pictures: gray values, sizes, and how to tell one by its shape."""
+"""Pictures: gray values, sizes, and their recognition by shape."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-#: What red, green and blue add to brightness (ITU-R BT.601-7, section 2.5.1).
+#: Shares of red, green and blue in brightness (ITU-R BT.601-7, section 2.5.1).
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 def is_image(shape: Sequence[int]) -> bool:
-    """Whether an observation of this shape is a picture: it has three dimensions.
+    """True if an observation of this shape is a picture: it has three dimensions.
 
     >>> is_image((3, 64, 64)), is_image((2, 3))
     (True, False)
@@ -20,7 +20,7 @@ def is_image(shape: Sequence[int]) -> bool:
 
 
 def has_channels_last(shape: Sequence[int]) -> bool:
-    """Whether a picture's last dimension is its smallest, as simulators give colours.
+    """True if a picture's last dimension is its smallest: simulators put colors there.
 
     >>> has_channels_last((64, 64, 3)), has_channels_last((4, 84, 84))
     (True, False)
@@ -29,7 +29,7 @@ def has_channels_last(shape: Sequence[int]) -> bool:
 
 
 def area_weights(size: int, wanted: int) -> np.ndarray:
-    """Rows of weights ``[wanted, size]``: each new pixel is the mean of what lies under it.
+    """Rows of weights ``[wanted, size]``: each new pixel is the mean of the old ones under it.
 
     >>> area_weights(4, 2).tolist(), (3 * area_weights(3, 2)).round().tolist()
     ([[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]], [[2.0, 1.0, 0.0], [0.0, 1.0, 2.0]])

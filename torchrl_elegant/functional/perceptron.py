@@ -10,7 +10,7 @@ from torch import Tensor
 
 _ATEN = torch.ops.aten
 
-#: Activations whose slope can be told from what they gave: ``(gradient, output) -> gradient``.
+#: Activations whose slope follows from their output: ``(gradient, output) -> gradient``.
 SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "elu": lambda grad, out: _ATEN.elu_backward(grad, 1.0, 1.0, 1.0, True, out),
     "leaky_relu": lambda grad, out: _ATEN.leaky_relu_backward(grad, out, 0.01, True),
@@ -24,7 +24,7 @@ Layers = Sequence[tuple[Tensor, Tensor]]  # weight [out, in] and bias [out] of e
 def perceptron(
     x: Tensor, layers: Layers, activate: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, list[Tensor]]:
-    """Output ``[B, out]``, and what every layer was given: ``x_0 = x, x_i = f(x_(i-1) W_i + b_i)``.
+    """Output ``[B, out]``, and the input of every layer: ``x_0 = x, x_i = f(x_(i-1) W_i + b_i)``.
 
     >>> import torch
     >>> layers = [(torch.eye(2), torch.ones(2)), (torch.ones(1, 2), torch.zeros(1))]

@@ -11,9 +11,9 @@ def clipped_surrogate(
 ) -> Tensor:
     """L = min(rho A, clip(rho, low, high) A), rho = exp(log_ratio).
 
-    One autograd node in place of five: ``dL / d log_ratio`` is ``rho A`` where the first term is
-    the smaller, and zero where the clipped one is. The advantage is a constant to it,
-    and it can be differentiated once.
+    One autograd node instead of five: ``dL / d log_ratio`` is ``rho A`` where the first term is
+    smaller, and zero where the clipped one is. The advantage is a constant to it, and it can be
+    differentiated once.
 
     >>> import torch
     >>> log_ratio = torch.tensor([1.5, 0.5, 1.5, 0.5]).log()
@@ -26,7 +26,7 @@ def clipped_surrogate(
 def clipped_surrogate_slope(
     log_ratio: Tensor, advantage: Tensor, low: Tensor | float, high: Tensor | float
 ) -> tuple[Tensor, Tensor]:
-    """L and ``dL / d log_ratio``, of the same.
+    """L of ``clipped_surrogate`` and ``dL / d log_ratio``.
 
     >>> import torch
     >>> log_ratio = torch.tensor([1.5, 0.5]).log()
@@ -43,7 +43,7 @@ def clipped_surrogate_slope(
 def ratio_statistics(
     log_ratio: Tensor, low: Tensor | float, high: Tensor | float
 ) -> dict[str, Tensor]:
-    """How far a policy has moved from the one that collected the data.
+    """Distances of a policy from the one that collected the data.
 
     ``kl_approx = -E[log rho]``, the share of ratios outside the bounds, their mean and largest, and
     the effective sample size ``(sum rho)^2 / (n sum rho^2)`` over the first dimension.
@@ -67,8 +67,8 @@ def ratio_statistics(
 def kl_estimate(log_ratio: Tensor) -> Tensor:
     """KL(mu, pi) = E_mu[rho - 1 - log rho], with rho = pi/mu of mu's actions.
 
-    Unbiased as ``-E[log rho]`` is, but never negative, and with a far smaller variance where the
-    two are close (Schulman 2020, "Approximating KL divergence", k3).
+    Like ``-E[log rho]`` it is unbiased. It is never negative, and its variance is far smaller where
+    the two are close (Schulman 2020, "Approximating KL divergence", k3).
 
     >>> round(kl_estimate(torch.tensor([0.5, 2.0]).log()).item(), 4)
     0.25

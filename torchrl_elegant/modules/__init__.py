@@ -1,4 +1,4 @@
-"""Networks built from an environment's specs."""
+"""Networks, actors, exploration, and builders that fit them to an environment's specs."""
 
 from torchrl_elegant.modules.bounded_actor import DeterministicActor, SquashedGaussianActor
 from torchrl_elegant.modules.build import (
@@ -13,6 +13,7 @@ from torchrl_elegant.modules.build import (
     observation_shapes,
 )
 from torchrl_elegant.modules.categorical import CategoricalActor
+from torchrl_elegant.modules.direct_calls import ActsOnTensors, RestartsRows
 from torchrl_elegant.modules.ensemble import EnsembleCritic, EnsembleMLP
 from torchrl_elegant.modules.exploration import (
     GaussianNoise,
@@ -25,7 +26,7 @@ from torchrl_elegant.modules.gaussian import GaussianActor
 from torchrl_elegant.modules.inputs import ConvEncoder, Inputs
 from torchrl_elegant.modules.mlp import ACTIVATIONS, MLP
 from torchrl_elegant.modules.multi_categorical import MultiCategoricalActor
-from torchrl_elegant.modules.normalization import NormalisedActor, ObservationNorm, normalisable
+from torchrl_elegant.modules.normalization import NormalizedActor, ObservationNorm, normalizable
 from torchrl_elegant.modules.q_network import DuelingMLP, EpsilonGreedyActor, QNetwork
 from torchrl_elegant.modules.stochastic_actor import StochasticActor
 from torchrl_elegant.modules.temperature import FixedTemperature, LearnedTemperature, Temperature
@@ -35,6 +36,7 @@ __all__ = [
     "ACTIVATIONS",
     "MLP",
     "ActionSpaceError",
+    "ActsOnTensors",
     "CategoricalActor",
     "ConvEncoder",
     "DeterministicActor",
@@ -50,10 +52,11 @@ __all__ = [
     "MultiCategoricalActor",
     "Noise",
     "NoisyActor",
-    "NormalisedActor",
+    "NormalizedActor",
     "ObservationNorm",
     "OrnsteinUhlenbeckNoise",
     "QNetwork",
+    "RestartsRows",
     "SquashedGaussianActor",
     "StateValue",
     "StochasticActor",
@@ -66,6 +69,6 @@ __all__ = [
     "build_stochastic_actor",
     "build_value",
     "make_noise",
-    "normalisable",
+    "normalizable",
     "observation_shapes",
 ]

@@ -25,10 +25,10 @@ class BoundedActor(TensorDictModuleBase):
         observation: shape of each observation entry, by key; ``Inputs`` joins them.
         low, high: bounds of the action, nested lists or tensors of the action's shape.
         num_cells, activation: of the perceptron.
-        action_key: where the action is written.
+        action_key: entry of the action.
     """
 
-    #: Numbers that the perceptron gives for each dimension of the action.
+    #: Outputs of the perceptron for each dimension of the action.
     outputs_per_dimension = 1
 
     low: Tensor
@@ -66,7 +66,7 @@ class BoundedActor(TensorDictModuleBase):
         """The action at observations given in the order of ``in_keys``."""
 
     def spec_dict(self) -> dict[str, Any]:
-        """Plain data from which the same architecture can be built again."""
+        """Plain data from which the same architecture can be built."""
         return {
             "observation": self.inputs.spec_dict(),
             "low": self.low.tolist(),
@@ -95,7 +95,7 @@ class BoundedActor(TensorDictModuleBase):
         self.action_shape = low.shape
 
     def _scale(self, action: Tensor) -> Tensor:
-        """From -1 to 1 in a flat vector to between the bounds in the action's shape."""
+        """Map a flat vector in [-1, 1] to the bounds and the shape of the action."""
         action = action if len(self.action_shape) < 2 else action.unflatten(-1, self.action_shape)
         if self._unit_bounds:
             return action
@@ -109,10 +109,10 @@ LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 class SquashedGaussianActor(BoundedActor):
     """Policy ``a = low + (high - low) (tanh(u) + 1) / 2``, ``u ~ N(mu(s), sigma(s)^2)``.
 
-    It stands wherever TorchRL takes a ``ProbabilisticActor``: collectors read its action, TorchRL's
-    losses its ``get_dist``. Calling it builds no distribution object, which makes collection about
-    half as expensive again. Under ``ExplorationType.RANDOM``, or with none set, it samples; under
-    any other it returns the mode.
+    It can be used wherever TorchRL takes a ``ProbabilisticActor``: collectors read its action,
+    TorchRL's losses call ``get_dist``. A call builds no distribution object, which would make
+    collection half as expensive again. It samples under ``ExplorationType.RANDOM`` or with no type
+    set, and returns the mode otherwise.
 
     The arguments are those of ``BoundedActor``.
 
@@ -136,7 +136,7 @@ class SquashedGaussianActor(BoundedActor):
         return self._scale(squashed_mode(loc))
 
     def sample(self, observation: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Reparameterised action ``[*B, *A]`` and its log-density ``[*B]``."""
+        """Reparameterized action ``[*B, *A]`` and its log-density ``[*B]``."""
         loc, log_std = self.parameters_of(observation)
         action, log_prob = squashed_sample(loc, log_std, torch.randn_like(loc))
         if not self._unit_bounds:
@@ -144,7 +144,7 @@ class SquashedGaussianActor(BoundedActor):
         return self._scale(action), log_prob
 
     def parameters_of(self, observation: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation before the squashing, each ``[*B, |A|]``."""
+        """Mean and log standard deviation before squashing, each ``[*B, |A|]``."""
         loc, log_std = self.net(self.inputs.join(observation)).chunk(2, -1)
         return loc, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
@@ -153,12 +153,12 @@ class SquashedGaussianActor(BoundedActor):
         return self.build_dist_from_params(self.get_dist_params(tensordict))
 
     def get_dist_params(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """What that distribution is made of, for losses that map over parameters first."""
+        """Parameters of that distribution, for losses that map over networks first."""
         loc, log_std = self.parameters_of([tensordict.get(key) for key in self.in_keys])
         return tensordict.empty().set("loc", loc).set("scale", log_std.exp())
 
     def build_dist_from_params(self, tensordict: TensorDictBase) -> TanhNormal:
-        """The distribution of what ``get_dist_params`` gave."""
+        """The distribution with the parameters of ``get_dist_params``."""
         loc, scale = tensordict.get("loc"), tensordict.get("scale")
         return TanhNormal(loc, scale, low=self.low.flatten(), high=self.high.flatten())
 
@@ -166,9 +166,8 @@ class SquashedGaussianActor(BoundedActor):
 class DeterministicActor(BoundedActor):
     """Policy ``a = low + (high - low) (tanh(f(s)) + 1) / 2``.
 
-    It stands wherever TorchRL takes an ``Actor``, and does not explore by itself: a ``NoisyActor``
-    adds noise of this package, TorchRL's exploration modules follow it in a sequence as they
-    follow any actor.
+    It can be used wherever TorchRL takes an ``Actor``. It does not explore by itself: put it into a
+    ``NoisyActor``, or in front of one of TorchRL's exploration modules.
 
     The arguments are those of ``BoundedActor``.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from tensordict import NestedKey
+from tensordict import NestedKey, unravel_key
+from torch import nn
 from torchrl.data import (
     Bounded,
     Categorical,
-    Composite,
     MultiCategorical,
     MultiOneHot,
     OneHot,
@@ -18,7 +18,11 @@ from torchrl.data import (
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.functional import is_image
-from torchrl_elegant.modules.bounded_actor import DeterministicActor, SquashedGaussianActor
+from torchrl_elegant.modules.bounded_actor import (
+    BoundedActor,
+    DeterministicActor,
+    SquashedGaussianActor,
+)
 from torchrl_elegant.modules.categorical import CategoricalActor, DiscreteForm
 from torchrl_elegant.modules.ensemble import EnsembleCritic
 from torchrl_elegant.modules.gaussian import GaussianActor
@@ -27,6 +31,9 @@ from torchrl_elegant.modules.q_network import QNetwork
 from torchrl_elegant.modules.stochastic_actor import StochasticActor
 from torchrl_elegant.modules.value import StateValue
 
+Network = TypeVar("Network", bound=nn.Module)
+Actor = TypeVar("Actor", bound=BoundedActor)
+
 _KINDS: dict[type[TensorSpec], str] = {
     **dict.fromkeys((OneHot, Categorical), "discrete"),
     **dict.fromkeys((MultiOneHot, MultiCategorical), "multi-discrete"),
@@ -34,7 +41,7 @@ _KINDS: dict[type[TensorSpec], str] = {
 
 
 class ActionSpaceError(ValueError):
-    """An environment whose actions, of the ``kind`` named, an algorithm cannot take."""
+    """An algorithm cannot take the environment's actions, which are of this ``kind``."""
 
     def __init__(self, message: str, *, kind: str) -> None:
         super().__init__(message)
@@ -42,7 +49,7 @@ class ActionSpaceError(ValueError):
 
 
 def only_action(env: EnvBase, *, algorithm: str) -> tuple[NestedKey, TensorSpec]:
-    """Key and spec of the one action that ``algorithm`` needs."""
+    """Finds key and spec of the one action that ``algorithm`` needs."""
     leaves = list(env.full_action_spec_unbatched.items(True, True))
     if len(leaves) != 1:
         raise ValueError(f"{algorithm} needs one action entry, got `{[key for key, _ in leaves]}`")
@@ -50,7 +57,7 @@ def only_action(env: EnvBase, *, algorithm: str) -> tuple[NestedKey, TensorSpec]
 
 
 def kind_of(spec: TensorSpec) -> str:
-    """What configurations call actions of ``spec``; those that none takes by their class's name.
+    """Names the kind of actions of ``spec`` as configurations do; the class where none takes it.
 
     >>> kind_of(OneHot(3)), kind_of(MultiOneHot((2, 3)))
     ('discrete', 'multi-discrete')
@@ -61,7 +68,7 @@ def kind_of(spec: TensorSpec) -> str:
 
 
 def bounded_action(env: EnvBase, *, algorithm: str) -> tuple[NestedKey, Bounded]:
-    """Key and spec of the one bounded continuous action that ``algorithm`` needs."""
+    """Finds key and spec of the one bounded continuous action that ``algorithm`` needs."""
     key, spec = only_action(env, algorithm=algorithm)
     if not spec.dtype.is_floating_point:
         raise ActionSpaceError(
@@ -78,57 +85,112 @@ def bounded_action(env: EnvBase, *, algorithm: str) -> tuple[NestedKey, Bounded]
     return key, spec
 
 
-def _choices(spec: TensorSpec | Composite) -> str:
-    return f"{spec.space.n} choices" if hasattr(spec.space, "n") else f"space `{spec.space}`"
+def _choices(spec: TensorSpec) -> str:
+    single = type(spec) in (OneHot, Categorical)  # classes of several choices derive from these
+    return f"{spec.space.n} choices" if single else f"space `{spec.space}`"
 
 
-# Written by environments for bookkeeping; a policy that read them would play the clock.
+# Counters of environments; a policy that read them would learn the time.
 BOOKKEEPING = frozenset({"step_count", "episode_reward", "traj_ids"})
 
 
-def observation_shapes(env: EnvBase) -> dict[NestedKey, tuple[int, ...]]:
-    """Shape, without batch dimensions, of every entry that a policy should see.
+def observation_shapes(
+    env: EnvBase, in_keys: Sequence[NestedKey] | None = None
+) -> dict[NestedKey, tuple[int, ...]]:
+    """Lists shapes, without batch dimensions, of the entries that a network reads.
+
+    Args:
+        env: the environment.
+        in_keys: entries in the order in which a network reads them; None for all but counters.
 
     >>> from torchrl.envs import GymEnv
     >>> observation_shapes(GymEnv("Pendulum-v1"))
     {'observation': (3,)}
     """
-    shapes: dict[NestedKey, tuple[int, ...]] = {}
-    for key, leaf in env.observation_spec_unbatched.items(True, True):
-        name = key if isinstance(key, str) else key[-1]
-        if name in BOOKKEEPING:
-            continue
+    leaves = dict(env.observation_spec_unbatched.items(True, True))
+    if in_keys is None:
+        keys = [key for key in leaves if _last(key) not in BOOKKEEPING]
+    else:
+        keys = [unravel_key(key) for key in in_keys]
+    if strange := [key for key in keys if key not in leaves]:
+        raise ValueError(
+            f"`in_keys` must be among the observations {list(leaves)}, got {strange[0]!r}"
+        )
+    for key in keys:
+        leaf = leaves[key]
         if not (leaf.dtype.is_floating_point or leaf.ndim < 2 or is_image(leaf.shape)):
             raise ValueError(
                 f"observation `{key}` must be a vector or a picture with its channels, got shape "
                 f"`{tuple(leaf.shape)}` of `{leaf.dtype}`; give a picture three dimensions in a "
                 "wrapper, or flatten what is none"
             )
-        shapes[key] = tuple(leaf.shape)
-    if not shapes:
+    if not keys:
         raise ValueError(f"`env` must have an observation, got specs `{env.observation_spec}`")
-    return shapes
+    return {key: tuple(leaves[key].shape) for key in keys}
+
+
+def _last(key: NestedKey) -> str:
+    return key if isinstance(key, str) else key[-1]
+
+
+def _on_device_of(env: EnvBase, network: Network) -> Network:
+    return network if env.device is None else network.to(env.device)
 
 
 def build_actor(
-    env: EnvBase, *, num_cells: Sequence[int] = (256, 256), activation: str = "relu"
+    env: EnvBase,
+    *,
+    num_cells: Sequence[int] = (256, 256),
+    activation: str = "relu",
+    in_keys: Sequence[NestedKey] | None = None,
 ) -> SquashedGaussianActor:
-    """A squashed Gaussian actor that fits ``env``.
+    """Builds a squashed Gaussian actor for ``env``, over the observations ``in_keys``.
 
     >>> from torchrl.envs import GymEnv
     >>> build_actor(GymEnv("Pendulum-v1"), num_cells=(8,)).high.tolist()
     [2.0]
     """
-    key, spec = bounded_action(env, algorithm="a squashed Gaussian actor")
-    actor = SquashedGaussianActor(
-        observation=observation_shapes(env),
+    return _bounded_actor(
+        SquashedGaussianActor, env, "a squashed Gaussian actor", num_cells, activation, in_keys
+    )
+
+
+def build_deterministic_actor(
+    env: EnvBase,
+    *,
+    num_cells: Sequence[int] = (256, 256),
+    activation: str = "relu",
+    in_keys: Sequence[NestedKey] | None = None,
+) -> DeterministicActor:
+    """Builds a deterministic actor for ``env``, over the observations ``in_keys``.
+
+    >>> from torchrl.envs import GymEnv
+    >>> build_deterministic_actor(GymEnv("Pendulum-v1"), num_cells=(8,)).high.tolist()
+    [2.0]
+    """
+    return _bounded_actor(
+        DeterministicActor, env, "a deterministic actor", num_cells, activation, in_keys
+    )
+
+
+def _bounded_actor(
+    kind: type[Actor],
+    env: EnvBase,
+    algorithm: str,
+    num_cells: Sequence[int],
+    activation: str,
+    in_keys: Sequence[NestedKey] | None,
+) -> Actor:
+    key, spec = bounded_action(env, algorithm=algorithm)
+    actor = kind(
+        observation=observation_shapes(env, in_keys),
         low=spec.space.low,
         high=spec.space.high,
         num_cells=num_cells,
         activation=activation,
         action_key=key,
     )
-    return actor.to(env.device) if env.device is not None else actor
+    return _on_device_of(env, actor)
 
 
 def build_critic(
@@ -137,8 +199,9 @@ def build_critic(
     num_critics: int = 2,
     num_cells: Sequence[int] = (256, 256),
     activation: str = "relu",
+    in_keys: Sequence[NestedKey] | None = None,
 ) -> EnsembleCritic:
-    """An ensemble of Q networks that fits ``env``.
+    """Builds an ensemble of Q networks for ``env``, over the observations ``in_keys``.
 
     >>> from torchrl.envs import GymEnv
     >>> build_critic(GymEnv("Pendulum-v1"), num_critics=5, num_cells=(8,)).num_critics
@@ -146,14 +209,14 @@ def build_critic(
     """
     key, spec = bounded_action(env, algorithm="a Q(s, a) critic")
     critic = EnsembleCritic(
-        observation=observation_shapes(env),
+        observation=observation_shapes(env, in_keys),
         action_shape=spec.shape,
         num_critics=num_critics,
         num_cells=num_cells,
         activation=activation,
         action_key=key,
     )
-    return critic.to(env.device) if env.device is not None else critic
+    return _on_device_of(env, critic)
 
 
 def build_stochastic_actor(
@@ -162,8 +225,9 @@ def build_stochastic_actor(
     num_cells: Sequence[int] = (64, 64),
     activation: str = "tanh",
     log_std: float = 0.0,
+    in_keys: Sequence[NestedKey] | None = None,
 ) -> StochasticActor:
-    """A Gaussian or a categorical actor, of one choice or several, as the actions of ``env`` are.
+    """Builds a Gaussian or categorical actor for the actions of ``env``, one choice or several.
 
     >>> from torchrl.envs import GymEnv
     >>> build_stochastic_actor(GymEnv("CartPole-v1"), num_cells=(8,)).choices
@@ -171,7 +235,7 @@ def build_stochastic_actor(
     """
     key, spec = only_action(env, algorithm="a stochastic actor")
     shared: dict[str, Any] = {
-        "observation": observation_shapes(env),
+        "observation": observation_shapes(env, in_keys),
         "num_cells": num_cells,
         "activation": activation,
         "action_key": key,
@@ -193,43 +257,26 @@ def build_stochastic_actor(
             "in a wrapper",
             kind=kind,
         )
-    return actor.to(env.device) if env.device is not None else actor
+    return _on_device_of(env, actor)
 
 
 def build_value(
-    env: EnvBase, *, num_cells: Sequence[int] = (64, 64), activation: str = "tanh"
+    env: EnvBase,
+    *,
+    num_cells: Sequence[int] = (64, 64),
+    activation: str = "tanh",
+    in_keys: Sequence[NestedKey] | None = None,
 ) -> StateValue:
-    """A state value network that fits ``env``.
+    """Builds a state value network for ``env``, over the observations ``in_keys``.
 
     >>> from torchrl.envs import GymEnv
     >>> build_value(GymEnv("CartPole-v1"), num_cells=(8,)).out_keys
     ['state_value']
     """
     critic = StateValue(
-        observation=observation_shapes(env), num_cells=num_cells, activation=activation
+        observation=observation_shapes(env, in_keys), num_cells=num_cells, activation=activation
     )
-    return critic.to(env.device) if env.device is not None else critic
-
-
-def build_deterministic_actor(
-    env: EnvBase, *, num_cells: Sequence[int] = (256, 256), activation: str = "relu"
-) -> DeterministicActor:
-    """A deterministic actor that fits ``env``.
-
-    >>> from torchrl.envs import GymEnv
-    >>> build_deterministic_actor(GymEnv("Pendulum-v1"), num_cells=(8,)).high.tolist()
-    [2.0]
-    """
-    key, spec = bounded_action(env, algorithm="a deterministic actor")
-    actor = DeterministicActor(
-        observation=observation_shapes(env),
-        low=spec.space.low,
-        high=spec.space.high,
-        num_cells=num_cells,
-        activation=activation,
-        action_key=key,
-    )
-    return actor.to(env.device) if env.device is not None else actor
+    return _on_device_of(env, critic)
 
 
 def build_q_network(
@@ -239,34 +286,44 @@ def build_q_network(
     num_cells: Sequence[int] = (64, 64),
     activation: str = "relu",
     dueling: bool = False,
+    in_keys: Sequence[NestedKey] | None = None,
 ) -> QNetwork:
-    """Q(s, .) that fits ``env``.
+    """Builds Q(s, .) for ``env``, over the observations ``in_keys``.
 
     >>> from torchrl.envs import GymEnv
     >>> build_q_network(GymEnv("CartPole-v1"), num_cells=(8,)).choices
     2
     """
-    shared = _discrete(env, "a Q network over actions", num_cells, activation)
-    network = QNetwork(num_members=num_members, dueling=dueling, **shared)
-    return network.to(env.device) if env.device is not None else network
+    shared = _discrete(env, "a Q network over actions", in_keys)
+    network = QNetwork(
+        num_members=num_members,
+        dueling=dueling,
+        num_cells=num_cells,
+        activation=activation,
+        **shared,
+    )
+    return _on_device_of(env, network)
 
 
 def build_categorical_actor(
-    env: EnvBase, *, num_cells: Sequence[int] = (64, 64), activation: str = "relu"
+    env: EnvBase,
+    *,
+    num_cells: Sequence[int] = (64, 64),
+    activation: str = "relu",
+    in_keys: Sequence[NestedKey] | None = None,
 ) -> CategoricalActor:
-    """An actor over discrete actions that fits ``env``.
+    """Builds an actor over discrete actions for ``env``, over the observations ``in_keys``.
 
     >>> from torchrl.envs import GymEnv
     >>> build_categorical_actor(GymEnv("CartPole-v1"), num_cells=(8,)).choices
     2
     """
-    actor = CategoricalActor(**_discrete(env, "a categorical actor", num_cells, activation))
-    return actor.to(env.device) if env.device is not None else actor
+    shared = _discrete(env, "a categorical actor", in_keys)
+    actor = CategoricalActor(num_cells=num_cells, activation=activation, **shared)
+    return _on_device_of(env, actor)
 
 
-def _discrete(
-    env: EnvBase, algorithm: str, num_cells: Sequence[int], activation: str
-) -> dict[str, Any]:
+def _discrete(env: EnvBase, algorithm: str, in_keys: Sequence[NestedKey] | None) -> dict[str, Any]:
     key, spec = only_action(env, algorithm=algorithm)
     kind = kind_of(spec)
     if kind != "discrete":
@@ -282,10 +339,8 @@ def _discrete(
             kind=kind,
         )
     return {
-        "observation": observation_shapes(env),
+        "observation": observation_shapes(env, in_keys),
         "choices": spec.space.n,
         "form": "one_hot" if isinstance(spec, OneHot) else "categorical",
-        "num_cells": num_cells,
-        "activation": activation,
         "action_key": key,
     }

@@ -1,4 +1,4 @@
-"""The actor of algorithms that choose among actions by chance."""
+"""Actor that draws one discrete action."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DiscreteForm = Literal["one_hot", "categorical"]
 
 
 def check_choices(choices: int, form: str) -> None:
-    """Refuse a number of actions, or a form of them, that cannot be."""
+    """Refuse an impossible number or form of actions."""
     if choices < 1:
         raise ValueError(f"`choices` must be at least 1, got `{choices}`")
     if form not in ("one_hot", "categorical"):
@@ -76,9 +76,9 @@ class CategoricalActor(StochasticActor):
     Args:
         observation: shape of each observation entry, by key.
         choices: number of actions.
-        form: how actions are written, ``"one_hot"`` or ``"categorical"`` (an index).
+        form: form of the action, ``"one_hot"`` or ``"categorical"`` (an index).
         num_cells, activation: of the perceptron.
-        action_key: where the action is written.
+        action_key: entry of the action.
 
     >>> import torch
     >>> from tensordict import TensorDict

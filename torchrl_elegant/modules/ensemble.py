@@ -19,7 +19,7 @@ class EnsembleMLP(nn.Module):
     """N perceptrons of equal shape, run as batched matrix products.
 
     Parameters are ``weight_i`` of shape ``[N, in, out]`` and ``bias_i`` of shape ``[N, 1, out]``;
-    each member is orthogonally initialised on its own draw, the last layer scaled by
+    each member has orthogonal weights of its own draw, those of the last layer scaled by
     ``output_gain``.
 
     >>> import torch
@@ -56,7 +56,7 @@ class EnsembleMLP(nn.Module):
     def forward(self, x: Tensor, members: Tensor | None = None) -> Tensor:
         """Map ``[B, in]``, shared by the members, or ``[N, B, in]`` to ``[N, B, out]``.
 
-        With the indices ``members`` only those are run, and come out in their order.
+        With indices ``members`` only those run, in their order.
         """
         params = [getattr(self, name) for name in self._names]
         if members is not None:
@@ -64,8 +64,7 @@ class EnsembleMLP(nn.Module):
         return self._run(x, params)
 
     def forward_frozen(self, x: Tensor, first: int | None = None) -> Tensor:
-        """As ``forward``, for the ``first`` so many members; gradients reach ``x`` but never the
-        parameters."""
+        """Run the ``first`` members, or all; gradients reach ``x`` but not the parameters."""
         return self._run(x, [getattr(self, name).detach()[:first] for name in self._names])
 
     def _run(self, x: Tensor, params: list[Tensor]) -> Tensor:
@@ -76,7 +75,7 @@ class EnsembleMLP(nn.Module):
             if weight.shape[-1] > 1:
                 x = torch.baddbmm(bias, x, weight)  # [N, B, out]
             else:
-                # A matrix product with one column takes several times as long, there and back.
+                # A matrix product with one column takes several times as long in both passes.
                 x = (x * weight.transpose(1, 2)).sum(-1, keepdim=True) + bias
             if i < last:
                 x = self._activate(x)
@@ -87,16 +86,16 @@ class EnsembleCritic(TensorDictModuleBase):
     """Q(s, a) of N critics, read from and written to a TensorDict.
 
     As a TensorDict module it writes ``state_action_value`` with the members in the last dimension,
-    ``[*B, N]``; with one member that is the ordinary Q network of TorchRL's losses. The losses of
-    this package call ``values`` and ``frozen_values``, which have the members first. What members
-    see they see alike: one encoder serves them all.
+    ``[*B, N]``; with one member it is an ordinary Q network for TorchRL's losses. The losses of
+    this package call ``values`` and ``frozen_values``, which have the members first. All members
+    share one encoder.
 
     Args:
         observation: shape of each observation entry, by key; ``Inputs`` joins them.
         action_shape: shape of the action.
-        num_critics: how many members.
+        num_critics: number of members.
         num_cells, activation: as for ``EnsembleMLP``.
-        action_key: where the action is read.
+        action_key: entry of the action.
 
     >>> import torch
     >>> from tensordict import TensorDict
@@ -144,8 +143,8 @@ class EnsembleCritic(TensorDictModuleBase):
     def frozen_values(
         self, observation: Sequence[Tensor], action: Tensor, first: int | None = None
     ) -> Tensor:
-        """Q of every member, or of the ``first`` so many; gradients reach the action but never the
-        critics' parameters."""
+        """Q of the ``first`` members, or of all; gradients reach the action but not the
+        parameters."""
         run = partial(self.net.forward_frozen, first=first)
         return self._run(run, self.inputs.frozen_parts(observation), action)
 

@@ -17,10 +17,9 @@ from torchrl_elegant.modules.bounded_actor import DeterministicActor
 
 
 class Noise(nn.Module):
-    """Added to actions ``[*B, *A]``, in their own units, a draw of its own for each row.
+    """Noise on actions ``[*B, *A]``, in their own units, drawn for each row by itself.
 
-    Its ``scale`` is a buffer: a ramp sets it, and pushes of a policy's weights carry it to
-    collector processes.
+    Its ``scale`` is a buffer, so it travels to collector processes with the policy's weights.
     """
 
     scale: Tensor
@@ -37,18 +36,18 @@ class Noise(nn.Module):
 
     @abstractmethod
     def forward(self, action: Tensor) -> Tensor:
-        """The action with noise on it."""
+        """Add noise to the action."""
 
     @abstractmethod
     def spec_dict(self) -> dict[str, Any]:
-        """Plain data from which ``make_noise`` makes the same."""
+        """Plain data from which ``make_noise`` makes the same noise."""
 
     def restart(self, rows: Tensor) -> None:
-        """Forget what is carried from step to step, for the ``rows`` ``[*B]`` that are True."""
+        """Forget the state in the ``rows`` ``[*B]`` that are True."""
 
 
 class GaussianNoise(Noise):
-    """Independent at every step: ``a + sigma eps`` (Fujimoto et al. 2018, section 6.1).
+    """Independent noise at every step, ``a + sigma eps`` (Fujimoto et al. 2018, section 6.1).
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -67,21 +66,20 @@ class GaussianNoise(Noise):
 
 
 class OrnsteinUhlenbeckNoise(Noise):
-    """Noise that drifts (Uhlenbeck and Ornstein 1930; Lillicrap et al. 2015, section 7).
+    """Noise correlated in time (Uhlenbeck and Ornstein 1930; Lillicrap et al. 2015, section 7).
 
     ``x <- x - theta x dt + sigma sqrt(dt) eps``, from 0 where an episode begins; the action is
     ``a + x``.
 
-    ``x`` has a row for each row of the actions, so no two environments share it. It is no
-    parameter: a copy or a pickle, and so every collector process, starts with an ``x`` of its own,
-    as does a call with actions of another shape. Collectors call ``restart`` where an episode ends;
-    an episode that somebody cuts off from outside, by a reset, goes on with the old ``x``.
+    ``x`` has a row for each row of the actions, so no two environments share it. It is not saved: a
+    copy or a pickle, and so every collector process, starts with an ``x`` of its own, and so does a
+    call with actions of another shape. Collectors call ``restart`` where an episode ends; after a
+    reset from outside the old ``x`` goes on.
 
     Args:
-        theta: how fast it is drawn back to 0, per unit of time.
-        sigma: how strongly it is driven; at length its standard deviation is about
-            ``sigma / sqrt(2 theta)``.
-        dt: time between two steps, below ``2 / theta``, where it would no longer settle.
+        theta: rate at which it returns to 0, per unit of time.
+        sigma: strength; in the long run the standard deviation is about ``sigma / sqrt(2 theta)``.
+        dt: time between two steps, below ``2 / theta``, beyond which it diverges.
 
     >>> import torch
     >>> noise, still = OrnsteinUhlenbeckNoise(sigma=0.2), torch.zeros(4, 1)
@@ -129,7 +127,7 @@ NOISES: dict[str, type[Noise]] = {"gaussian": GaussianNoise, "ou": OrnsteinUhlen
 
 
 def make_noise(*, kind: str, **options: Any) -> Noise:
-    """The noise that a ``spec_dict`` describes.
+    """Makes the noise that a ``spec_dict`` describes.
 
     >>> make_noise(kind="gaussian", std=0.25).spec_dict()
     {'kind': 'gaussian', 'std': 0.25}
@@ -140,11 +138,11 @@ def make_noise(*, kind: str, **options: Any) -> Noise:
 
 
 class NoisyActor(TensorDictModuleBase):
-    """``actor``, and under ``ExplorationType.RANDOM``, or with none set, ``noise`` on its action.
+    """An actor that adds ``noise`` to the action of ``actor``.
 
-    It is TorchRL's sequence of an actor and an exploration module with a method ``act``, so that
-    collectors need no TensorDict for it. What leaves the bounds is clipped. The actor is the one
-    that was given, not a copy: what a loss learns is what is played.
+    It does so under ``ExplorationType.RANDOM`` or with no type set, and clips the action to the
+    bounds. It works as TorchRL's sequence of an actor and an exploration module, and has a method
+    ``act``, so that collectors call it without a TensorDict. It holds the given actor, not a copy.
 
     >>> import torch
     >>> from tensordict import TensorDict
@@ -162,7 +160,7 @@ class NoisyActor(TensorDictModuleBase):
 
     @classmethod
     def from_spec(cls, *, noise: Mapping[str, Any], **actor: Any) -> NoisyActor:
-        """An untrained one from what ``spec_dict`` gave."""
+        """Builds an untrained one from a ``spec_dict``."""
         return cls(DeterministicActor(**actor), make_noise(**noise))
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -177,15 +175,15 @@ class NoisyActor(TensorDictModuleBase):
         return self.actor.clip(self.noise(action)) if self._explores() else action
 
     def restart(self, rows: Tensor) -> None:
-        """Let the noise begin anew in the ``rows`` ``[*B]`` whose episode ended."""
+        """Restart the noise in the ``rows`` ``[*B]`` whose episode ended."""
         self.noise.restart(rows)
 
     def spec_dict(self) -> dict[str, Any]:
-        """Plain data from which ``from_spec`` builds the same."""
+        """Plain data from which ``from_spec`` builds the same architecture."""
         return {**self.actor.spec_dict(), "noise": self.noise.spec_dict()}
 
     def _restart_where_it_begins(self, tensordict: TensorDictBase) -> None:
-        """TorchRL's own rollouts do not say where an episode ended, but what they carry does."""
+        """Restart the noise where counters show a new episode: TorchRL's rollouts do not tell."""
         first = tensordict.get("is_init", None)
         if first is None and (count := tensordict.get("step_count", None)) is not None:
             first = count == 0

@@ -1,4 +1,4 @@
-"""The Gaussian actor of PPO and A2C."""
+"""Gaussian actor of on-policy algorithms."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from torchrl_elegant.modules.stochastic_actor import Backward, StochasticActor
 
 
 class GaussianHead(NamedTuple):
-    """``N(loc, exp(log_std)^2)``, the spread the same at every observation."""
+    """``N(loc, exp(log_std)^2)`` with the same spread at every observation."""
 
     loc: Tensor  # [*B, A]
     log_std: Tensor  # [A]
     shape: tuple[int, ...]  # of an action
 
     def sample(self) -> Tensor:
-        # Not reparameterised: policy gradients go through the log-probability alone.
+        # Not reparameterized: policy gradients go through the log-probability alone.
         loc = self.loc.detach()
         return self._shaped(torch.addcmul(loc, self.log_std.detach().exp(), torch.randn_like(loc)))
 
@@ -54,17 +54,17 @@ class GaussianHead(NamedTuple):
 
 
 class GaussianActor(StochasticActor):
-    """Policy ``a ~ N(mu(s), sigma^2)`` with a learnt spread that no observation changes.
+    """Policy ``a ~ N(mu(s), sigma^2)`` with a learned spread that no observation changes.
 
-    Actions are not bounded: environments made by ``make_env`` take the nearest action within their
-    bounds, and the loss goes on with the action that was drawn.
+    Actions are not bounded. Environments of ``make_env`` take the nearest action within their
+    bounds; the loss uses the action that was drawn.
 
     Args:
         observation: shape of each observation entry, by key.
         action_shape: shape of the action.
         num_cells, activation: of the perceptron.
-        log_std: where the logarithm of the spread starts.
-        action_key: where the action is written.
+        log_std: first value of the logarithm of the spread.
+        action_key: entry of the action.
 
     >>> import torch
     >>> from tensordict import TensorDict

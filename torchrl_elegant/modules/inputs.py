@@ -1,4 +1,4 @@
-"""Observations, of vectors and pictures, as one input of a network."""
+"""Inputs of a network: vectors and pictures joined to one vector."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from torch.nn import functional as F
 
 from torchrl_elegant.functional import has_channels_last, is_image
 
-# Channels out, kernel, stride, padding of each convolution, and the size of what they end in.
+# Channels out, kernel, stride, padding of each convolution; number of features.
 _Table = tuple[tuple[int, int, int, int], ...]
 _NATURE: tuple[_Table, int] = (((32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)), 512)
 _SMALL: tuple[_Table, int] = (((16, 3, 2, 1), (32, 3, 2, 1)), 128)
-# The least side from which the three convolutions leave anything.
+# Smallest side that the three convolutions can take.
 _NATURE_SIDE = 36
-# Pictures at a time where no gradient is kept: a whole rollout's activations would fill the memory.
+# Pictures at a time without gradients: a whole rollout at once would fill the memory.
 _CHUNK = 256
 
 
 class ConvEncoder(nn.Module):
     """Convolutions and one linear layer over pictures of one shape.
 
-    From 36 pixels a side on those of Mnih et al. 2015 (doi:10.1038/nature14236), section "Model
-    architecture", with their 512 features; below, two of stride 2 that fit any picture, and 128.
-    Bytes count as numbers in [0, 1]; all other kinds are taken as they are.
+    From 36 pixels a side on, the network of Mnih et al. 2015 (doi:10.1038/nature14236), section
+    "Model architecture", with 512 features. Smaller pictures get two convolutions of stride 2 and
+    128 features. Bytes are read as numbers in [0, 1], other types as they are.
 
     Args:
-        shape: of a picture, channels first or last (``has_channels_last``).
+        shape: shape of a picture, channels first or last (``has_channels_last``).
 
     >>> import torch
     >>> encoder = ConvEncoder(shape=(84, 84, 3))
@@ -72,7 +72,7 @@ class ConvEncoder(nn.Module):
     def _encode(self, x: Tensor) -> Tensor:
         if self._channels_last:
             x = x.permute(0, 3, 1, 2)
-        # The weights are scaled in place of the pixels, of which there are many more.
+        # Scaling the weights is cheaper than scaling the pixels.
         scale = 1.0 / 255.0 if x.dtype == torch.uint8 else None
         x = x.to(self.linear.weight.dtype)
         convolutions = cast("Iterable[nn.Conv2d]", self.convolutions)
@@ -83,7 +83,7 @@ class ConvEncoder(nn.Module):
         return torch.relu_(F.linear(x.flatten(1), self.linear.weight, self.linear.bias))
 
 
-# In place of a number of dimensions to flatten.
+# Stands for a picture among the numbers of dimensions to flatten.
 _IMAGE = -1
 
 
@@ -91,7 +91,7 @@ class Inputs(nn.Module):
     """Joins the entries of an observation, in the order of their keys.
 
     An entry of three dimensions is a picture and goes through a ``ConvEncoder`` of its own; any
-    other is flattened. Without pictures there is nothing to learn and nothing to store.
+    other is flattened. Without pictures it has no parameters.
 
     >>> import torch
     >>> inputs = Inputs({"arm": (2, 2), "goal": (3,)})
@@ -115,13 +115,13 @@ class Inputs(nn.Module):
         self.features = flat + sum(encoder.features for encoder in encoders)
 
     def join(self, observation: Sequence[Tensor]) -> Tensor:
-        """One float vector ``[*B, features]``."""
+        """Join the entries to one float vector ``[*B, features]``."""
         parts = observation if self._plain else self.parts(observation)
         x = parts[0] if len(parts) == 1 else torch.cat(tuple(parts), -1)
         return x if x.is_floating_point() else x.to(torch.get_default_dtype())
 
     def parts(self, observation: Sequence[Tensor]) -> list[Tensor]:
-        """Each entry as a vector of its own."""
+        """Turn each entry into a vector."""
         encoders = iter(self.encoders) if self._sees else iter(())
         return [
             next(encoders)(x) if dims == _IMAGE else _flat(x, dims)

@@ -1,4 +1,4 @@
-"""The plain multilayer perceptron, orthogonally initialised."""
+"""Multilayer perceptron with orthogonal weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def check_architecture(num_cells: Sequence[int], activation: str) -> None:
-    """Refuse sizes and activations that cannot be built."""
+    """Refuse impossible sizes and unknown activations."""
     if any(not isinstance(cells, int) or cells < 1 for cells in num_cells):
         raise ValueError(f"`num_cells` must hold positive integers, got `{tuple(num_cells)}`")
     if activation not in ACTIVATIONS:
@@ -48,7 +48,7 @@ class MLP(nn.Module):
 
     Args:
         in_features, out_features: sizes of input and output.
-        num_cells: sizes of the hidden layers, none allowed.
+        num_cells: sizes of the hidden layers; may be empty.
         activation: a name from ``ACTIVATIONS``.
         output_gain: scale of the last layer's orthogonal weights.
 
@@ -79,7 +79,7 @@ class MLP(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        # Past the modules' own call: its hooks cost as much as a narrow layer.
+        # Without the call of each module: its hooks cost as much as a narrow layer.
         last = len(self.layers) - 1
         for i, layer in enumerate(self.linears()):
             x = F.linear(x, layer.weight, layer.bias)

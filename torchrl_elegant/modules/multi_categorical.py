@@ -1,4 +1,4 @@
-"""The actor of algorithms that make several choices at once."""
+"""Actor that draws several discrete actions at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MultiCategoricalHead(NamedTuple):
     """Independent choices, written as indices ``[*B, K]`` or as one-hots side by side."""
 
     log_probs: Tensor  # [*B, K, N], minus infinity where a choice has fewer than N
-    places: Tensor  # of the choices that there are, among the K N
+    places: Tensor  # of the existing choices among the K N
     one_hot: bool
 
     def sample(self) -> Tensor:
@@ -65,7 +65,7 @@ class MultiCategoricalHead(NamedTuple):
 
 
 class MultiCategorical(Distribution):
-    """A head as TorchRL's losses ask for it."""
+    """A head as a distribution of PyTorch, for TorchRL's losses."""
 
     def __init__(self, head: MultiCategoricalHead) -> None:
         shape = head.log_probs.shape
@@ -94,17 +94,17 @@ class MultiCategorical(Distribution):
 
 
 class MultiCategoricalActor(StochasticActor):
-    """Policy over several discrete actions at once, each drawn by itself.
+    """Policy over several independent discrete actions.
 
     ``log pi(a|s) = sum_k log pi_k(a_k|s)``
 
     Args:
         observation: shape of each observation entry, by key.
         choices: number of actions of each component.
-        form: how actions are written, ``"one_hot"`` (blocks side by side) or ``"categorical"`` (an
+        form: form of the action, ``"one_hot"`` (blocks side by side) or ``"categorical"`` (an
             index for each component).
         num_cells, activation: of the perceptron.
-        action_key: where the action is written.
+        action_key: entry of the action.
 
     >>> import torch
     >>> from tensordict import TensorDict
@@ -138,14 +138,14 @@ class MultiCategoricalActor(StochasticActor):
         )
         self.choices, self.form = choices, form
         present = torch.arange(max(choices)) < torch.tensor(choices).unsqueeze(-1)  # [K, N]
-        # Settled by the choices, and so in no state dict.
+        # Follows from the choices, so it is not saved.
         self.register_buffer("_places", present.flatten().nonzero().squeeze(-1), persistent=False)
 
     def head_of(self, logits: Tensor) -> MultiCategoricalHead:
         count, most = len(self.choices), max(self.choices)
         table = logits
         if count * most > logits.shape[-1]:
-            # An empty place has probability zero, and takes no part in anything.
+            # An empty place has probability zero.
             table = logits.new_full((*logits.shape[:-1], count * most), -torch.inf)
             table = table.index_copy(-1, self._places, logits)
         log_probs = table.unflatten(-1, (count, most)).log_softmax(-1)

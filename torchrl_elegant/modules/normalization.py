@@ -1,4 +1,4 @@
-"""Observations in units of their own spread, for a network that is used to such."""
+"""Normalized observations: running mean and spread as buffers, and an actor that reads them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.modules.build import observation_shapes
+from torchrl_elegant.modules.direct_calls import RestartsRows
 
 CLIP = 10.0
 
@@ -19,8 +20,8 @@ CLIP = 10.0
 class ObservationNorm(nn.Module):
     """``(x - mean) / std``, clipped at 10, for some entries of an observation.
 
-    Mean and scale are buffers, so that they go wherever a policy's weights go. They stand still
-    until ``fit`` is told better ones.
+    Mean and scale are buffers, so that they go wherever a policy's weights go. Only ``fit`` changes
+    them.
 
     Args:
         shapes: shape of each entry, by key.
@@ -40,7 +41,7 @@ class ObservationNorm(nn.Module):
             self.register_buffer(f"scale_{name}", torch.ones(self.shapes[key]))
 
     def fit(self, key: NestedKey, mean: Tensor, variance: Tensor) -> None:
-        """Take over mean and variance; where nothing ever varied the scale stays one."""
+        """Takes over mean and variance; the scale of a number that never varied stays one."""
         # Float32 leaves a constant this far from its own mean.
         noise = mean.abs() * torch.finfo(torch.float32).eps
         std = variance.sqrt()
@@ -50,7 +51,7 @@ class ObservationNorm(nn.Module):
         getattr(self, f"scale_{name}").copy_(scale)
 
     def forward(self, key: NestedKey, value: Tensor) -> Tensor:
-        """One entry ``[*B, *shape]``, normalised where it is one of ``shapes``."""
+        """Normalizes one entry ``[*B, *shape]``; an entry that is not in ``shapes`` is left."""
         if key not in self._names:
             return value
         name = self._names[key]
@@ -58,21 +59,21 @@ class ObservationNorm(nn.Module):
         return ((value - mean) * scale).clamp(-CLIP, CLIP)
 
 
-class NormalisedActor(TensorDictModuleBase):
-    """An actor that is shown its observations normalised, and takes them as they are.
+class NormalizedActor(TensorDictModuleBase):
+    """An actor that takes raw observations and shows ``actor`` normalized ones.
 
-    It is called wherever ``actor`` would be; losses call ``actor`` itself, on batches that went
-    through the same ``norm``.
+    It stands wherever ``actor`` would; losses call ``actor`` itself, on batches that went through
+    the same ``norm``, which may hold entries that only a critic reads.
 
     Args:
-        actor: used to normalised observations.
-        norm: how they are normalised.
+        actor: takes normalized observations.
+        norm: normalizes them.
 
     >>> from tensordict import TensorDict
     >>> from torchrl_elegant.modules.bounded_actor import SquashedGaussianActor
     >>> shapes = {"observation": (3,)}
     >>> actor = SquashedGaussianActor(observation=shapes, low=[-1.0], high=[1.0])
-    >>> policy = NormalisedActor(actor, ObservationNorm(shapes))
+    >>> policy = NormalizedActor(actor, ObservationNorm(shapes))
     >>> policy(TensorDict({"observation": torch.zeros(5, 3)}, [5]))["action"].shape
     torch.Size([5, 1])
     """
@@ -81,18 +82,18 @@ class NormalisedActor(TensorDictModuleBase):
         super().__init__()
         self.actor, self.norm = actor, norm
         self.in_keys, self.out_keys = list(actor.in_keys), list(actor.out_keys)
-        if hasattr(actor, "restart"):
-            # Collectors tell it of an actor with noise where an episode ended.
+        if isinstance(actor, RestartsRows):
+            # Collectors tell an actor with noise where an episode ended.
             self.restart = actor.restart
 
     def act(self, *observation: Tensor) -> Any:
-        """What ``actor.act`` gives, without a TensorDict."""
+        """Calls ``actor.act``, without a TensorDict."""
         pairs = zip(self.in_keys, observation, strict=True)
         return self.actor.act(*(self.norm(key, value) for key, value in pairs))
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         seen = tensordict.copy()
-        for key in self.norm.shapes:
+        for key in self.in_keys:
             seen.set(key, self.norm(key, tensordict.get(key)))
         acted = self.actor(seen)
         for key in self.out_keys:
@@ -100,12 +101,11 @@ class NormalisedActor(TensorDictModuleBase):
         return tensordict
 
     def spec_dict(self) -> dict[str, Any]:
-        """Plain data from which the same architecture can be built again: the actor's own, and what
-        is normalised."""
+        """Plain data from which ``from_spec`` builds the same architecture."""
         return {
             **self.actor.spec_dict(),
-            "normalised_actor": type(self.actor).__name__,
-            "normalised_shapes": {key: list(shape) for key, shape in self.norm.shapes.items()},
+            "normalized_actor": type(self.actor).__name__,
+            "normalized_shapes": {key: list(shape) for key, shape in self.norm.shapes.items()},
         }
 
     @classmethod
@@ -113,22 +113,29 @@ class NormalisedActor(TensorDictModuleBase):
         cls,
         builders: Mapping[str, Callable[..., TensorDictModuleBase]],
         *,
-        normalised_actor: str,
-        normalised_shapes: Mapping[NestedKey, Sequence[int]],
+        normalized_actor: str,
+        normalized_shapes: Mapping[NestedKey, Sequence[int]],
         **spec: Any,
-    ) -> NormalisedActor:
-        """What ``spec_dict`` describes, its actor made by the builder of its class's name."""
-        return cls(builders[normalised_actor](**spec), ObservationNorm(normalised_shapes))
+    ) -> NormalizedActor:
+        """Builds what ``spec_dict`` describes, the actor with the builder of its class's name."""
+        return cls(builders[normalized_actor](**spec), ObservationNorm(normalized_shapes))
 
 
-def normalisable(env: EnvBase) -> dict[NestedKey, tuple[int, ...]]:
-    """Shapes of the observation entries that are vectors of floating-point numbers.
+def normalizable(
+    env: EnvBase, in_keys: Sequence[NestedKey] | None = None
+) -> dict[NestedKey, tuple[int, ...]]:
+    """Lists shapes of the observations that are vectors of floating-point numbers.
+
+    Args:
+        env: the environment.
+        in_keys: entries to look at, for example those of actor and critic, in any order and
+            repeated or not; None for all but counters.
 
     >>> from torchrl_elegant.envs import make_env
-    >>> normalisable(make_env("Pendulum-v1"))
+    >>> normalizable(make_env("Pendulum-v1"))
     {'observation': (3,)}
     """
-    specs, shapes = env.observation_spec_unbatched, observation_shapes(env)
+    specs, shapes = env.observation_spec_unbatched, observation_shapes(env, in_keys)
     found = {
         key: shape
         for key, shape in shapes.items()

@@ -21,8 +21,8 @@ from torchrl_elegant.modules.mlp import ACTIVATIONS, check_architecture, hidden_
 class DuelingMLP(nn.Module):
     """``EnsembleMLP`` with two streams, ``Q(s, a) = V(s) + A(s, a) - mean_b A(s, b)``.
 
-    The streams part before the last hidden layer, of which each has one of its own, as in Wang et
-    al. 2016 (arXiv:1511.06581, figure 1 and equation 9). Both of those are one matrix product.
+    The streams separate before the last hidden layer, so that each has its own, as in Wang et al.
+    2016 (arXiv:1511.06581, figure 1 and equation 9). Both are computed in one matrix product.
 
     >>> import torch
     >>> net = DuelingMLP(num_members=2, in_features=3, out_features=4, num_cells=(8, 8))
@@ -75,11 +75,11 @@ class QNetwork(TensorDictModuleBase):
     Args:
         observation: shape of each observation entry, by key.
         choices: number of actions.
-        num_members: how many networks, run as batched matrix products.
+        num_members: number of networks, run as batched matrix products.
         dueling: estimate values as state value plus advantage; see ``DuelingMLP``.
-        form: how actions are written, ``"one_hot"`` or ``"categorical"`` (an index).
+        form: form of the action, ``"one_hot"`` or ``"categorical"`` (an index).
         num_cells, activation: of the perceptron.
-        action_key: where the action is written.
+        action_key: entry of the action.
 
     >>> import torch
     >>> from tensordict import TensorDict
@@ -106,7 +106,7 @@ class QNetwork(TensorDictModuleBase):
         self.inputs = Inputs(observation)
         self.in_keys = list(self.inputs.keys)
         self.out_keys = [action_key, "action_value", "chosen_action_value"]
-        # What TorchRL's losses ask a Q network for.
+        # TorchRL's losses read this name.
         self.action_space = form
         self.choices, self.num_members, self.dueling = choices, num_members, dueling
         self._num_cells = tuple(num_cells)
@@ -135,12 +135,12 @@ class QNetwork(TensorDictModuleBase):
         return values.reshape(self.num_members, *x.shape[:-1], self.choices)
 
     def mean_values(self, observation: Sequence[Tensor]) -> Tensor:
-        """What the members say on average, ``[*B, n]``."""
+        """Mean of Q over the members, ``[*B, n]``."""
         values = self.values(observation)
         return values[0] if self.num_members == 1 else values.mean(0)
 
     def spec_dict(self) -> dict[str, Any]:
-        """Plain data from which the same architecture can be built again."""
+        """Plain data from which the same architecture can be built."""
         return {
             "observation": self.inputs.spec_dict(),
             "choices": self.choices,
@@ -154,12 +154,12 @@ class QNetwork(TensorDictModuleBase):
 
 
 class EpsilonGreedyActor(TensorDictModuleBase):
-    """The action of highest value, or with probability epsilon any, drawn for each row anew.
+    """An actor that takes the action of highest value, or with probability epsilon a random one.
 
-    It explores under ``ExplorationType.RANDOM``, or with none set, and under any other takes the
-    best action. TorchRL's ``EGreedyModule`` behind a ``QValueActor`` does the same; this one can be
-    called by collectors without a TensorDict, and its ``epsilon`` is set from outside: it is a
-    buffer, so that it travels with the weights.
+    It explores under ``ExplorationType.RANDOM`` or with no type set, in each row by itself, and
+    takes the best action otherwise. TorchRL's ``EGreedyModule`` behind a ``QValueActor`` does the
+    same; this one is called by collectors without a TensorDict, and its ``epsilon`` is a buffer, so
+    it travels to collector processes with the weights.
 
     Args:
         network: Q(s, .), shared with the loss that trains it, not copied.
@@ -182,11 +182,11 @@ class EpsilonGreedyActor(TensorDictModuleBase):
 
     @classmethod
     def from_spec(cls, **network: Any) -> EpsilonGreedyActor:
-        """The greedy policy over a new ``QNetwork`` with these arguments."""
+        """Builds the greedy policy over a new ``QNetwork`` with these arguments."""
         return cls(QNetwork(**network))
 
     def explore(self, epsilon: float) -> None:
-        """Draw at random with this probability from now on."""
+        """Set the probability of a random action."""
         _check_epsilon(epsilon)
         self.epsilon.fill_(epsilon)
 

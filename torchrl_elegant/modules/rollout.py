@@ -1,7 +1,7 @@
-"""A policy over the steps of one rollout: what does not depend on a step is done once for all.
+"""Actors for all steps of one rollout.
 
-Noise is drawn for the whole rollout, log-probabilities are worked out when it is over, and a step
-is left with the products of its layers: a third of the time of a call of the policy.
+Noise is drawn for the whole rollout, and log-probabilities are computed when it is over. A step
+only runs the layers of the network, which takes a third of the time of a call of the policy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class ActorRollout:
     """An actor that samples, for ``frames`` steps of ``count`` environments.
 
-    Weights are read as they are at each step; the spread of the actions as it is at the start.
+    Weights are read at each step, the spread of the actions once at the start.
     """
 
     def __init__(self, actor: StochasticActor) -> None:
@@ -40,7 +40,7 @@ class ActorRollout:
 
     @abstractmethod
     def outputs(self) -> tuple[Tensor, ...]:
-        """What the actor's ``out_keys`` name, of all steps, ``[frames, count, ...]``."""
+        """Values of the actor's ``out_keys`` at all steps, ``[frames, count, ...]``."""
 
     def _features(self, observation: tuple[Tensor, ...]) -> Tensor:
         x = self._join(observation)
@@ -65,7 +65,7 @@ class GaussianRollout(ActorRollout):
         log_std = actor.log_std.detach()
         noise = torch.randn(frames, count, *log_std.shape, device=log_std.device)
         self._log_prob = normal_log_density(noise.square(), log_std)
-        # A step adds the last layer's product to what is there already.
+        # A step adds the last layer's product to noise and bias.
         self._action = noise.mul_(log_std.exp()).add_(self._bias)
         self._rows, self._shape = self._action.unbind(0), actor.action_shape
 
@@ -116,6 +116,6 @@ class CategoricalRollout(ActorRollout):
 
 
 def can_plan(actor: StochasticActor) -> bool:
-    """Whether ``actor`` is to sample, and its layers may be read past its network's ``forward``."""
+    """Tells whether ``actor`` samples, and has a plain ``MLP`` whose layers can be read."""
     sampled = exploration_type() in (None, ExplorationType.RANDOM)
     return sampled and type(actor.net) is MLP

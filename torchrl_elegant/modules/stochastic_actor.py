@@ -1,4 +1,4 @@
-"""What policies share whose log-probability is kept beside the action."""
+"""Base of actors that write the log-probability beside the action."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from torchrl_elegant.modules.inputs import Inputs
 from torchrl_elegant.modules.mlp import MLP
 from torchrl_elegant.modules.rollout import ActorRollout
 
-#: Gradient of ``log_prob`` ``[*B]``, of the mean entropy -> of the output, of other parameters.
+#: From the gradients of ``log_prob`` ``[*B]`` and of the mean entropy to those of the output and
+#: of other parameters.
 Backward = Callable[[Tensor, Tensor | None], tuple[Tensor, list[Tensor]]]
 
 
 class Head(Protocol):
-    """A distribution over actions, for as long as one forward pass lives."""
+    """A distribution over actions, made in one forward pass."""
 
     def sample(self) -> Tensor: ...
 
@@ -31,8 +32,8 @@ class Head(Protocol):
         """``[*B]``."""
 
     def score(self, action: Tensor) -> tuple[Tensor, Backward]:
-        """``log_prob``, and the way back: from its gradient and that of the mean entropy to those
-        of the network's output and of the actor's ``head_parameters``."""
+        """``log_prob`` and its backward function: from its gradient and that of the mean entropy
+        to those of the network's output and of the actor's ``head_parameters``."""
 
     def entropy(self) -> Tensor:
         """``[*B]``, or one number where it does not depend on the observation."""
@@ -41,21 +42,21 @@ class Head(Protocol):
 class StochasticActor(TensorDictModuleBase):
     """A perceptron whose outputs are a distribution over actions.
 
-    It stands wherever TorchRL takes a ``ProbabilisticActor``: it writes the action and its
-    log-probability, and gives TorchRL's losses a distribution. Losses of this package ask
-    ``head`` instead, which builds no distribution object, and collectors call ``act``, which needs
-    no TensorDict. Under ``ExplorationType.RANDOM``, or with none set, it samples; under any other
-    it returns the mode.
+    It can be used wherever TorchRL takes a ``ProbabilisticActor``: it writes the action and its
+    log-probability, and gives TorchRL's losses a distribution. Losses of this package call
+    ``head``, which builds no distribution object, and collectors call ``act``, which needs no
+    TensorDict. It samples under ``ExplorationType.RANDOM`` or with no type set, and returns the
+    mode otherwise.
 
     Args:
         observation: shape of each observation entry, by key; ``Inputs`` joins them.
         outputs: size of the last layer.
         num_cells, activation: of the perceptron.
-        action_key: where the action is written; the log-probability goes to
-            ``<action_key>_log_prob`` beside it.
+        action_key: entry of the action; the log-probability goes to ``<action_key>_log_prob``
+            beside it.
     """
 
-    # What TorchRL's VTrace asks of an actor beside its distribution.
+    # TorchRL's VTrace reads these from an actor.
     default_interaction_type = ExplorationType.RANDOM
     num_samples = None
 
@@ -88,33 +89,33 @@ class StochasticActor(TensorDictModuleBase):
         return self.head_of(self.output(observation))
 
     def output(self, observation: Sequence[Tensor]) -> Tensor:
-        """What the network makes of them."""
+        """Output of the network at observations in the order of ``in_keys``."""
         return self.net(self.inputs.join(observation))
 
     @abstractmethod
     def head_of(self, output: Tensor) -> Head:
-        """The distribution that the network's output stands for."""
+        """The distribution with the network's output as parameters."""
 
     @property
     def head_parameters(self) -> list[nn.Parameter]:
-        """What is learnt beside the network."""
+        """Parameters beside the network."""
         return []
 
     @abstractmethod
     def get_dist(self, tensordict: TensorDictBase) -> Distribution:
-        """The same as a distribution of TorchRL's."""
+        """The distribution as an object of TorchRL or PyTorch."""
 
     def act(self, *observation: Tensor) -> tuple[Tensor, Tensor]:
-        """Action and log-probability, as ``out_keys`` names them."""
+        """Action and log-probability, in the order of ``out_keys``."""
         head = self.head(observation)
         sampled = exploration_type() in (None, ExplorationType.RANDOM)
         action = head.sample() if sampled else head.mode()
         return action, head.log_prob(action)
 
     def rollout(self, *, frames: int, count: int) -> ActorRollout | None:
-        """The same for a whole rollout of ``count`` environments; None where ``act`` is the way.
+        """An actor for a whole rollout of ``count`` environments; None if ``act`` must be called.
 
-        Collectors ask for it wherever a subclass has not overridden ``act`` or ``head`` since.
+        Collectors do not call it where a subclass overrides ``act`` or ``head``.
         """
         return None
 
@@ -125,7 +126,7 @@ class StochasticActor(TensorDictModuleBase):
         return tensordict
 
     def spec_dict(self) -> dict[str, Any]:
-        """Plain data from which the same architecture can be built again."""
+        """Plain data from which the same architecture can be built."""
         return {
             "observation": self.inputs.spec_dict(),
             "num_cells": list(self._num_cells),

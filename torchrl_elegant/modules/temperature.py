@@ -1,4 +1,4 @@
-"""How strongly entropy is rewarded, as an object."""
+"""Temperatures: weight of the entropy, fixed or learned."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class FixedTemperature:
-    """Alpha stays what it is.
+    """A temperature alpha that does not change.
 
     Args:
         alpha: its value.
-        target_entropy: what ``loss_alpha`` is reported against; it trains nothing.
+        target_entropy: used in the reported ``loss_alpha`` only; it trains nothing.
 
     >>> FixedTemperature(alpha=0.2).alpha
     0.2
@@ -27,11 +27,11 @@ class FixedTemperature:
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedTemperature:
-    """Alpha is learnt so that the policy's entropy meets a target (Haarnoja et al. 2018b, sec. 5).
+    """A temperature that keeps the policy's entropy at a target (Haarnoja et al. 2018b, sec. 5).
 
     Args:
-        alpha: where it starts.
-        minimum, maximum: bounds it is held to, none by default.
+        alpha: its first value.
+        minimum, maximum: bounds, none by default.
         target_entropy: a number, or ``"auto"`` for minus the number of action dimensions.
 
     >>> LearnedTemperature(target_entropy=-3.0).target_entropy

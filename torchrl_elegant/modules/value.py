@@ -1,4 +1,4 @@
-"""The state value network."""
+"""State value network."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torchrl_elegant.modules.mlp import MLP
 
 
 class StateValue(TensorDictModuleBase):
-    """V(s), where TorchRL takes a ``ValueOperator``.
+    """V(s); can be used wherever TorchRL takes a ``ValueOperator``.
 
     Args:
         observation: shape of each observation entry, by key.
         num_cells, activation: of the perceptron.
-        value_key: where the value is written.
+        value_key: entry of the value.
 
     >>> import torch
     >>> from tensordict import TensorDict

@@ -1,12 +1,14 @@
 """Losses that stand where TorchRL's stand."""
 
 from torchrl_elegant.objectives.common.target_update import LeanHardUpdate, LeanSoftUpdate
+from torchrl_elegant.objectives.common.update_loss import RolloutLoss, UpdateLoss
 from torchrl_elegant.objectives.hamiltonian.loss import HamiltonianLoss
 from torchrl_elegant.objectives.hamiltonian.term import HamiltonianTerm
 from torchrl_elegant.objectives.hamiltonian.with_loss import WithHamiltonian
 from torchrl_elegant.objectives.off_policy.ddpg import DDPGLoss
 from torchrl_elegant.objectives.off_policy.discrete_sac import DiscreteSACLoss
 from torchrl_elegant.objectives.off_policy.dqn import DQNLoss
+from torchrl_elegant.objectives.off_policy.long_return import LongReturnFit
 from torchrl_elegant.objectives.off_policy.modsac import ModSACLoss
 from torchrl_elegant.objectives.off_policy.redq import REDQLoss
 from torchrl_elegant.objectives.off_policy.sac import SACLoss
@@ -27,10 +29,13 @@ __all__ = [
     "HamiltonianTerm",
     "LeanHardUpdate",
     "LeanSoftUpdate",
+    "LongReturnFit",
     "ModSACLoss",
     "REDQLoss",
+    "RolloutLoss",
     "SACLoss",
     "TD3Loss",
+    "UpdateLoss",
     "VTrace",
     "WithHamiltonian",
 ]

@@ -1,4 +1,4 @@
-"""What runs have shown: statistics over their seeds."""
+"""Reports: statistics over the seeds of runs."""
 
 from torchrl_elegant.reports.statistics import Bootstrap, Interval, interquartile_mean, mean, std
 

@@ -163,7 +163,7 @@ class Checkpoints:
             entry.path: score for entry in entries if (score := _score(entry.path)) is not None
         }
         if scores:
-            # Of equals the last, which has learnt longer.
+            # Of equals the last, which has learned longer.
             kept.add(max(reversed(scores), key=scores.__getitem__))
         try:
             for entry in entries:

@@ -1,4 +1,4 @@
-"""`config.yaml`: the configurations of a run as text, and algorithms by name."""
+"""File `config.yaml` of a run: its configurations as text, and algorithms by name."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import yaml
 
 from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
 from torchrl_elegant.algorithms.tuned import tuned_settings
-from torchrl_elegant.config.groups import group_of, merged, resolved, switch
-from torchrl_elegant.config.options import field_types, parse_field
+from torchrl_elegant.config.changes import build, merged, read_page
+from torchrl_elegant.config.options import options_of
 from torchrl_elegant.config.text import UsageError, nearest
 from torchrl_elegant.trainers.run_config import RunConfig
 
 _PACKAGE = __name__.partition(".")[0]
-# Words that brought an algorithm of another package: its name alone finds it in no other process.
+# Words of algorithms of other packages: another process cannot find them by name alone.
 _WORDS: dict[type, str] = {}
 
 
 def find_algorithm(word: str, algorithms: Mapping[str, type]) -> Any:
-    """The configuration class called `name`, or registered as it by the `package.module:name`.
+    """The configuration class of an algorithm, by `name` or by `package.module:name`.
 
     >>> find_algorithm("sac", ALGORITHMS).__name__
     'SACConfig'
@@ -65,7 +65,7 @@ def _import(module: str, word: str) -> None:
     try:
         importlib.import_module(module)
     except Exception as error:
-        # Whatever a module does while it is imported is its author's, and one line tells it.
+        # A module can raise anything while it is imported: one line tells it.
         raise UsageError(
             f"`algorithm` must name an importable module before the colon, got `{word}`: "
             f"{type(error).__name__}: {error}; install its package or run from the folder that "
@@ -110,28 +110,8 @@ def from_yaml(text: str, *, algorithms: Mapping[str, type]) -> Stored:
         )
     name = str(page.get("algorithm"))
     config = find_algorithm(name, algorithms)
-    return name, from_plain(RunConfig, page.get("run")), from_plain(config, page.get("config"))
-
-
-def build(cls: type, values: Mapping[str, Any], base: Any = None) -> Any:
-    """Make a config from `values`, over its defaults or over a stored `base`.
-
-    Of a mapping and of a group of options, `values` change what they name and keep the rest.
-
-    >>> build(RunConfig, {"seed": 2}, RunConfig(num_envs=4)).num_envs
-    4
-    """
-    try:
-        values = resolved(cls, values, base)
-        if base is None:
-            return cls(**values)
-        merged = {
-            key: {**getattr(base, key), **value} if isinstance(value, Mapping) else value
-            for key, value in values.items()
-        }
-        return dataclasses.replace(base, **merged)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    run = build(RunConfig, read_page(RunConfig, page.get("run")))
+    return name, run, build(config, read_page(config, page.get("config")))
 
 
 def _plain(value: Any) -> Any:
@@ -142,50 +122,14 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
-
-
-def from_plain(cls: type, page: Any) -> Any:
-    """Make a config from what YAML holds of it: lists are tuples, texts are read by their field.
-
-    >>> from_plain(RunConfig, {"eval_interval": "1e3", "env_kwargs": {"sizes": [1]}}).env_kwargs
-    {'sizes': [1]}
-    """
-    if not isinstance(page, dict):
-        raise UsageError(f"the run's config must hold a mapping for {cls.__name__}, got {page!r}")
-    return build(cls, _read(cls, page))
-
-
-def _read(cls: type, page: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    types = field_types(cls)
-    for key in page:
-        if key not in types:
-            hint = nearest(str(key), types, prefix)
-            raise UsageError(f"unknown option `{prefix}{key}` in the run's config: {hint}")
-    return {key: _read_value(prefix + key, value, types[key]) for key, value in page.items()}
-
-
-def _read_value(key: str, value: Any, annotation: Any) -> Any:
-    group = group_of(annotation)
-    if group is not None and isinstance(value, Mapping):
-        return _read(group, value, f"{key}.")
-    if isinstance(value, list):
-        return _tuples(value)
-    if isinstance(value, str):
-        # YAML 1.1 reads a hand-written 3e-4 as a text, and none as well.
-        return parse_field(key, value, annotation) if group is None else switch(key, value)
-    return value
-
-
 def tuned(algorithm: str, env: str, **changes: Any) -> tuple[AlgorithmConfig, dict[str, Any]]:
     """A configuration, and the arguments of ``train`` that belong to it.
 
     Args:
         algorithm: its registered name.
-        env: an environment of ``TUNED``.
-        changes: fields of either that are to differ; of a group of options, True, False or a
-            mapping of the members that are.
+        env: an environment in ``TUNED``.
+        changes: options of either that differ; for a group of options True, False or a mapping of
+            the members that differ.
 
     >>> config, run = tuned("ppo", "CartPole-v1", epochs=4)
     >>> config.epochs, run
@@ -193,5 +137,5 @@ def tuned(algorithm: str, env: str, **changes: Any) -> tuple[AlgorithmConfig, di
     """
     kind = find_algorithm(algorithm, ALGORITHMS)
     values = merged(kind, tuned_settings(algorithm, env), changes)
-    run = {name: values.pop(name) for name in field_types(RunConfig) if name in values}
+    run = {name: values.pop(name) for name in options_of(RunConfig) if name in values}
     return build(kind, values), run

@@ -72,16 +72,16 @@ def _draw_returns(axes: Axes, rows: Sequence[dict[str, float]]) -> None:
     band = [row for row in mean if math.isfinite(row.get("return_std", math.nan))]
     if band:
         frames = [row["frames"] for row in band]
-        centre = [row["return_mean"] for row in band]
+        center = [row["return_mean"] for row in band]
         spread = [row["return_std"] for row in band]
-        low = [mean - std for mean, std in zip(centre, spread, strict=True)]
-        high = [mean + std for mean, std in zip(centre, spread, strict=True)]
+        low = [mean - std for mean, std in zip(center, spread, strict=True)]
+        high = [mean + std for mean, std in zip(center, spread, strict=True)]
         # A band over a single point has no width: bars carry it there.
         axes.fill_between(
             frames, low, high, color=_RETURN, alpha=0.15, linewidth=0, label="± 1 std of episodes"
         )
         if len(band) == 1:
-            axes.errorbar(frames, centre, spread, color=_RETURN, alpha=0.5, capsize=4)
+            axes.errorbar(frames, center, spread, color=_RETURN, alpha=0.5, capsize=4)
     if mean:
         best = max(mean, key=lambda row: row["return_mean"])
         axes.plot(

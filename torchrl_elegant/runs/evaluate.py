@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,9 +12,9 @@ from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.envs import sub_seeds
 from torchrl_elegant.envs.make import find_factory
 from torchrl_elegant.runs.policy import Policy
-from torchrl_elegant.runs.setup import env_factory
 from torchrl_elegant.runs.train import stored_run
-from torchrl_elegant.trainers.evaluation import Evaluation, PolicyEvaluator, evaluation_env
+from torchrl_elegant.trainers.environments import Environments
+from torchrl_elegant.trainers.evaluation import Evaluation, PolicyEvaluator
 from torchrl_elegant.trainers.run_config import RunConfig
 
 # Simulators render up to hundreds of frames a second; a GIF cannot show more than fifty.
@@ -43,13 +42,15 @@ def evaluate_run(
     loaded = Policy.load(path)
     # First, because what cannot be filmed should not cost an evaluation to find out.
     film = write_film(folder / "video.gif", run, loaded, seed=seed) if video else None
-    env = evaluation_env(partial(_environment, run, seed), episodes)
-    evaluator = PolicyEvaluator(env, loaded.actor, episodes=episodes)
+    environments = Environments(run)
     try:
-        result = evaluator.evaluate()
+        env = environments.alone(episodes, seed)
+    except (ValueError, TypeError, ImportError) as error:
+        raise UsageError(str(error)) from error
+    try:
+        return PolicyEvaluator(env, loaded.actor, episodes=episodes).evaluate(), film
     finally:
-        evaluator.shutdown()
-    return result, film
+        environments.close()
 
 
 def write_film(path: Path, run: RunConfig, policy: Policy, *, seed: int) -> Path:
@@ -80,13 +81,6 @@ def write_film(path: Path, run: RunConfig, policy: Policy, *, seed: int) -> Path
     return path
 
 
-def _environment(run: RunConfig, seed: int, num_envs: int) -> EnvBase:
-    try:
-        return env_factory(run, run.env)(num_envs, seed=seed)
-    except (ValueError, TypeError, ImportError) as error:
-        raise UsageError(str(error)) from error
-
-
 def _rendering_environment(run: RunConfig) -> Any:
     try:
         env = find_factory(run.env, {**run.env_kwargs, "render_mode": "rgb_array"})()
@@ -96,7 +90,7 @@ def _rendering_environment(run: RunConfig) -> Any:
         ) from error
     if isinstance(env, EnvBase):
         raise UsageError(f"`video` must be false for the TorchRL environment `{run.env}`")
-    pixels = run.picture_options()
+    pixels = run.pixels
     return env if pixels is None else pixels.wrap(env)
 
 

@@ -79,7 +79,7 @@ def write_digests(root: Path) -> None:
 
 
 def find_damage(root: Path) -> str | None:
-    """What is wrong with a checkpoint, or None."""
+    """Name the damage of a checkpoint; None where it is whole."""
     try:
         digests = json.loads((root / _DIGESTS).read_text(encoding="utf-8"))
         if "manifest.json" not in digests:

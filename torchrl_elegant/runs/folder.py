@@ -31,7 +31,7 @@ def run_path(config: RunConfig, algorithm: str) -> Path:
 
 
 def _is_vacant(path: Path) -> bool:
-    """Whether a folder is empty, or left by a process killed while it made the folder."""
+    """True if a folder is empty, or left by a process killed while it made the folder."""
     left = [entry for entry in path.iterdir() if not _STAGED.fullmatch(entry.name)]
     names = [entry.name for entry in left]
     return not names or (names == ["metrics.csv"] and not read_metrics(left[0]))
@@ -114,5 +114,5 @@ class RunFolder:
             logger.info("%s removed: the run goes on", self.stop_path)
 
     def stop_requested(self) -> bool:
-        """Whether somebody has put a file called `stop` into the folder."""
+        """True if somebody has put a file called `stop` into the folder."""
         return self.stop_path.exists()

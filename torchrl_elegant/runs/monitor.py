@@ -9,17 +9,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl._utils import logger
 
 from torchrl_elegant.runs.checkpoints import CheckpointError, Checkpoints
 from torchrl_elegant.runs.reporter import Reporter
 from torchrl_elegant.trainers.clock import Clock, Pace
-from torchrl_elegant.trainers.evaluation import Evaluation, PlayStopped, PolicyEvaluator
+from torchrl_elegant.trainers.evaluation import Evaluation, PlayStopped
 from torchrl_elegant.trainers.learner import DivergedError, Learner
 from torchrl_elegant.trainers.ranks import Ranks
 from torchrl_elegant.trainers.run_config import RunConfig
@@ -45,7 +44,7 @@ class StopSignals:
 
     @property
     def requested(self) -> bool:
-        """Whether a signal has asked for the end."""
+        """True if a signal has asked for the end."""
         return self.reason is not None
 
     def __enter__(self) -> StopSignals:
@@ -87,7 +86,7 @@ class Averages:
         # By set of names: an update with the actor has more terms than one without.
         self._sums: dict[tuple[str, ...], tuple[list[Tensor], list[int]]] = {}
 
-    def add(self, terms: Mapping[str, Tensor] | TensorDictBase) -> None:
+    def add(self, terms: Mapping[str, Tensor]) -> None:
         names, values = tuple(terms.keys()), list(terms.values())
         known = self._sums.get(names)
         if known is None:
@@ -97,7 +96,7 @@ class Averages:
         known[1][0] += 1
 
     def finite(self) -> bool:
-        """Whether everything noted since the last call of ``take`` is a finite number."""
+        """True if everything noted since the last call of ``take`` is a finite number."""
         sums = [total for sums, _ in self._sums.values() for total in sums]
         # One question in all: on a GPU every answer has to be waited for.
         return not sums or bool(torch.stack([total.isfinite() for total in sums]).all())
@@ -115,15 +114,12 @@ class Averages:
 
 
 class Progress:
-    """Counters of a run that outlive its process."""
+    """Facts of a run, beside its counts, that outlive its process."""
 
     def __init__(self) -> None:
-        self.frames = 0
         self.seconds = 0.0
         self.best_return = -math.inf
         self.evaluated_at = -1
-        # Updates owed for the frames at the moment of saving.
-        self.debt = 0.0
 
     def state_dict(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -133,18 +129,17 @@ class Progress:
 
 
 class Follower:
-    """Stops when the first rank's monitor does; its ``clock`` is told, and asked by nobody."""
+    """Watcher of ranks other than 0: it only listens for the stop."""
 
-    def __init__(self, progress: Progress, signals: StopSignals, ranks: Ranks) -> None:
-        self.progress, self.signals, self.ranks = progress, signals, ranks
+    def __init__(self, signals: StopSignals, ranks: Ranks) -> None:
+        self.signals, self.ranks = signals, ranks
         self.clock = Clock()
 
-    def note(self, metrics: TensorDictBase) -> None:
-        """Leave the metrics to the first rank."""
+    def note(self, terms: Mapping[str, Tensor]) -> None:
+        """Leave the terms to the first rank."""
 
     def after(self, source: Source) -> bool:
-        """Whether all ranks go on."""
-        self.progress.frames = source.frames
+        """True if all ranks go on."""
         return self.ranks.agree(not self.signals.requested)
 
     def finish(self, source: Source) -> None:
@@ -153,15 +148,23 @@ class Follower:
 
 @contextmanager
 def despite_full_disk() -> Iterator[None]:
-    """A full disk must not cost what has been learnt: the run goes on beside its last good
-    checkpoint, and writes again when the next one is due."""
+    """Go on where nothing can be written: a full disk must not cost what has been learned.
+
+    The last good checkpoint stays, and the run writes again when the next one is due.
+    """
     try:
         yield
     except (CheckpointError, OSError) as error:
         logger.warning("%s; training goes on", error)
 
 
-# How often, in seconds, the run folder is looked at for a `stop` file.
+class Evaluator(Protocol):
+    """Player of whole episodes; ``PlayStopped`` ends it where ``should_stop`` says so."""
+
+    def evaluate(self, should_stop: Callable[[], bool]) -> Evaluation: ...
+
+
+# Seconds between two looks for a `stop` file in the run folder.
 _STOP_FILE_INTERVAL = 0.5
 
 
@@ -171,7 +174,7 @@ class Monitor:
     Args:
         run: intervals, targets and totals.
         learner: whose policy is evaluated and saved.
-        progress: the run's counters, part of its checkpoints.
+        progress: what outlives the process, part of the checkpoints.
         reporter: writes rows, policies and pictures.
         checkpoints: saves everything a resumed run needs.
         evaluator: plays evaluation episodes.
@@ -190,7 +193,7 @@ class Monitor:
         progress: Progress,
         reporter: Reporter,
         checkpoints: Checkpoints,
-        evaluator: PolicyEvaluator,
+        evaluator: Evaluator,
         signals: StopSignals,
         ranks: Ranks,
     ) -> None:
@@ -200,21 +203,27 @@ class Monitor:
         self.stop_reason: str | None = None
         self._averages = Averages()
         self.clock = Clock()
-        self._pace = Pace(self.clock, frames=progress.frames, updates=learner.updates)
+        frames = learner.ledger.frames
+        self._pace = Pace(self.clock, frames=frames, updates=learner.updates)
         self._seconds_before = progress.seconds
         self._next_look = 0.0
-        self._next_evaluation = _next_multiple(progress.frames, run.eval_interval)
-        self._next_checkpoint = _next_multiple(progress.frames, run.checkpoint_interval)
-        self._saved_at = (progress.frames, learner.updates)
+        self._next_evaluation = _next_multiple(frames, run.eval_interval)
+        self._next_checkpoint = _next_multiple(frames, run.checkpoint_interval)
+        self._saved_at = (frames, learner.updates)
         self._abandoned = False
 
-    def note(self, metrics: TensorDictBase) -> None:
+    @property
+    def frames(self) -> int:
+        """Frames, as the ledger has them."""
+        return self.learner.ledger.frames
+
+    def note(self, terms: Mapping[str, Tensor]) -> None:
         """Take in the terms of one update."""
-        self._averages.add(metrics)
+        self._averages.add(terms)
 
     def after(self, source: Source) -> bool:
         """Do what is due once ``source`` has handed over its frames; whether to go on."""
-        frames = self.progress.frames = source.frames
+        frames = self.frames
         self.reporter.advance(frames)
         # At the end of collection updates are still owed; `finish` waits for them.
         over = frames >= self.run.total_frames
@@ -229,13 +238,12 @@ class Monitor:
 
     def finish(self, source: Source) -> None:
         """Evaluate and save a last time."""
-        self.progress.frames = source.frames
-        # Who sends a signal waits for the end: what is learnt is saved, and nothing else done.
-        done = self._abandoned or self.progress.evaluated_at == source.frames
+        # After a signal, save and exit without evaluating.
+        done = self._abandoned or self.progress.evaluated_at == self.frames
         if not self.signals.requested and not done:
             self._evaluate(source, lambda: self.signals.requested)
         self._save(source)
-        pace = self._pace.summary(frames=source.frames, updates=self.learner.updates)
+        pace = self._pace.summary(frames=self.frames, updates=self.learner.updates)
         with despite_full_disk():
             self.reporter.finish(self.stop_reason, pace)
 
@@ -246,12 +254,11 @@ class Monitor:
             with self.clock.during("evaluate"):
                 evaluation = self.evaluator.evaluate(should_stop)
         except PlayStopped:
-            # Episodes may have no end: what is learnt is saved, and nothing else done.
+            # Episodes may have no end: what is learned is saved, and nothing else done.
             self._abandoned = True
             return
         progress = self.progress
-        # Not the source's own count: workers collect on while the policy is evaluated.
-        frames = progress.evaluated_at = progress.frames
+        frames = progress.evaluated_at = self.frames
         progress.seconds = self._seconds_before + self._pace.seconds
         row = self._row(source, evaluation, averages)
         with self.clock.during("save"), despite_full_disk():
@@ -279,12 +286,10 @@ class Monitor:
     def _row(
         self, source: Source, evaluation: Evaluation, averages: Mapping[str, float]
     ) -> dict[str, float]:
-        episodes = source.episodes()
-        trained = {}
-        if episodes:
-            trained["train_return"] = sum(value for value, _ in episodes) / len(episodes)
+        returned = source.train_return()
+        trained = {} if returned is None else {"train_return": returned}
         return {
-            "frames": self.progress.frames,
+            "frames": self.frames,
             "updates": self.learner.updates,
             "seconds": self.progress.seconds,
             "return_mean": evaluation.return_mean,
@@ -292,13 +297,13 @@ class Monitor:
             "return_ci95": evaluation.return_ci95,
             "length_mean": evaluation.length_mean,
             **trained,
-            **self._pace.row(frames=self.progress.frames, updates=self.learner.updates),
+            **self._pace.row(frames=self.frames, updates=self.learner.updates),
             **averages,
         }
 
     def _save(self, source: Source, evaluation: Evaluation | None = None) -> None:
         progress = self.progress
-        saved = self._saved_at == (source.frames, self.learner.updates)
+        saved = self._saved_at == (self.frames, self.learner.updates)
         # Saved once more with its return, without which the best checkpoint cannot be told.
         if saved and evaluation is None:
             return
@@ -307,10 +312,9 @@ class Monitor:
         metadata = {} if evaluation is None else {"return_mean": evaluation.return_mean}
         with self.clock.during("save"), despite_full_disk():
             with source.pause():
-                progress.frames, progress.debt = source.frames, source.debt()
-                self.checkpoints.save(progress.frames, metadata)
-            self._saved_at = (progress.frames, self.learner.updates)
-            self.reporter.policy(self.learner.policy, progress.frames)
+                self.checkpoints.save(self.frames, metadata)
+            self._saved_at = (self.frames, self.learner.updates)
+            self.reporter.policy(self.learner.policy, self.frames)
 
     def _is_asked_to_stop(self) -> bool:
         self._look_for_stop()

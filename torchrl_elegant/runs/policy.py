@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from torchrl_elegant.modules import (
     GaussianActor,
     MultiCategoricalActor,
     NoisyActor,
-    NormalisedActor,
+    NormalizedActor,
     SquashedGaussianActor,
 )
 from torchrl_elegant.runs.files import write_file
@@ -41,7 +41,7 @@ BUILDERS: dict[str, Callable[..., TensorDictModuleBase]] = {
     "SquashedGaussianActor": SquashedGaussianActor,
 }
 # It names another one.
-BUILDERS["NormalisedActor"] = partial(NormalisedActor.from_spec, BUILDERS)
+BUILDERS["NormalizedActor"] = partial(NormalizedActor.from_spec, BUILDERS)
 
 
 class Observed:
@@ -114,7 +114,7 @@ class PlainActions:
             return self._chosen(action)
         if self._low is None or self._high is None:
             return action
-        # Exact at both ends, unlike centre + scale, so that rounding never leaves the bounds.
+        # Exact at both ends, unlike center + scale, so that rounding never leaves the bounds.
         part = (np.clip(action, -1.0, 1.0) + 1) / 2
         return (self._low * (1 - part) + self._high * part).astype(self._low.dtype)
 
@@ -129,6 +129,14 @@ class PlainActions:
 
 _FORMAT = "torchrl_elegant.policy"
 _VERSION = 1
+
+
+@runtime_checkable
+class Describable(Protocol):
+    """Actor that can be built again from plain data."""
+
+    def spec_dict(self) -> dict[str, Any]:
+        """Give the keyword arguments of the actor's builder in ``BUILDERS``."""
 
 
 class PolicyFileError(UsageError):
@@ -213,8 +221,8 @@ class Policy:
         self.metadata = dict(metadata)
         self._action_key = "action" if "action" in actor.out_keys else actor.out_keys[0]
         self._in_own_units = PlainActions(metadata)
-        spec: Callable[[], dict[str, Any]] = getattr(actor, "spec_dict", dict)
-        shapes = spec().get("observation", {})
+        spec = actor.spec_dict() if isinstance(actor, Describable) else {}
+        shapes = spec.get("observation", {})
         device = next((p.device for p in actor.parameters()), torch.device("cpu"))
         self._observed = Observed(actor.in_keys, shapes, device)
 

@@ -121,7 +121,7 @@ class Reporter:
         save_policy(self._folder.path / "policy_best.pt", policy, page)
 
     def stop_requested(self) -> bool:
-        """Whether somebody put a ``stop`` file into the run folder."""
+        """True if somebody put a ``stop`` file into the run folder."""
         return self._folder.stop_requested()
 
     def finish(self, reason: str | None, pace: str) -> None:

@@ -2,55 +2,32 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from tensordict.nn import TensorDictModuleBase
 
 from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
 from torchrl_elegant.config.text import UsageError
-from torchrl_elegant.runs.collection import EnvFactory
 from torchrl_elegant.runs.config_file import from_yaml
-from torchrl_elegant.runs.families import make_loop, make_store
 from torchrl_elegant.runs.folder import RunFolder
 from torchrl_elegant.runs.monitor import Follower, Monitor, StopSignals
-from torchrl_elegant.runs.plan import per_rank, planned, seed_learner, set_threads
+from torchrl_elegant.runs.policy import BUILDERS, Describable
 from torchrl_elegant.runs.reporter import Reporter
-from torchrl_elegant.runs.setup import build_evaluator, build_learner, env_factory
 from torchrl_elegant.runs.state import RunState, open_run
-from torchrl_elegant.trainers.learner import DivergedError, Learner
+from torchrl_elegant.runs.trial import Trial, run_config
 from torchrl_elegant.trainers.ranks import Ranks
 from torchrl_elegant.trainers.run_config import RunConfig
-
-# Parameters of glibc's mallopt, and the largest threshold it takes.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_BYTES = 1 << 25
-
-
-def keep_freed_blocks() -> bool:
-    """Have this process keep freed blocks of up to 32 MiB instead of returning them at once.
-
-    An update on the CPU allocates and frees the same activations again and again. Blocks beyond
-    128 KiB, those of a 256 wide ensemble, otherwise go back to the kernel each time and are paged
-    in anew: a tenth of the update. Returns whether the C library took the setting; others than
-    glibc leave things as they are.
-
-    >>> keep_freed_blocks() in (True, False)
-    True
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        return False
-    return bool(mallopt(_MMAP_THRESHOLD, _BYTES)) and bool(mallopt(_TRIM_THRESHOLD, 16 * _BYTES))
+from torchrl_elegant.trainers.watcher import Watcher
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """What a run leaves.
+    """Result of a run.
 
     ``policy`` is the trained actor, ``history`` the rows of ``metrics.csv``, ``folder`` where all
     of it is stored.
@@ -80,10 +57,7 @@ def train(
     >>> int(result.history[-1]["frames"]), result.folder.name
     (30, 'run')
     """
-    if env is None:
-        env = config.example if isinstance(config, AlgorithmConfig) else RunConfig.env
-    name = env if isinstance(env, str) else _import_path(env)
-    return _run(RunConfig(env=name, **run), config, env, folder=None)
+    return _run(run_config(config, env, **run), config, env, folder=None)
 
 
 def resume(folder: str | Path, **changes: Any) -> TrainResult:
@@ -118,7 +92,7 @@ def run_with(run: RunConfig, config: AlgorithmConfig, folder: Path | None) -> Tr
 
 
 def _refuse_another_run(stored: RunConfig, run: RunConfig) -> None:
-    for name in ("env", "env_kwargs", "pixels", "frame_stack", "grey", "resize", "folder"):
+    for name in ("env", "env_kwargs", "pixels", "folder"):
         before, after = getattr(stored, name), getattr(run, name)
         if before != after:
             raise UsageError(
@@ -130,55 +104,49 @@ def _refuse_another_run(stored: RunConfig, run: RunConfig) -> None:
 def _run(run: RunConfig, config: AlgorithmConfig, env: Any, *, folder: Path | None) -> TrainResult:
     with ExitStack() as stack:
         with _mistakes_are_the_users():
-            run = planned(run, config)
-            set_threads(run, config)
-            keep_freed_blocks()
+            run.logger_name()
+            stack.enter_context(_threads(run.threads))
             ranks = stack.enter_context(Ranks(run.torch_device()))
-            share = per_rank(run, config, ranks)
-            seed_learner(run, ranks.rank)
-            make = env_factory(run, env)
-            learner, environment = build_learner(run, share, make, ranks)
-            buffer = make_store(share, ranks)
-            state = stack.enter_context(
-                open_run(run, config, learner, buffer, ranks=ranks, folder=folder)
-            )
-            source, loop = make_loop(run, share, make, learner, buffer, state, ranks)
-            stack.callback(source.shutdown)
-            monitor = _watch(stack, run, make, learner, environment, state, ranks)
-        try:
-            loop(monitor)
-        except DivergedError as error:
-            raise DivergedError(f"{error}; stopped at frame {source.frames}") from error
+            trial = stack.enter_context(Trial(config, env, run=run, ranks=ranks))
+            _check_storable(trial.learner.policy)
+            stack.enter_context(trial.random.active())
+            state = stack.enter_context(open_run(trial, folder=folder))
+            watcher = _watcher(stack, trial, state)
+        trial.follow(watcher)
         history = state.folder.metrics.rows() if ranks.is_first else []
-        return TrainResult(policy=learner.policy, history=history, folder=state.folder.path)
+        return TrainResult(policy=trial.learner.policy, history=history, folder=state.folder.path)
 
 
-def _watch(
-    stack: ExitStack,
-    run: RunConfig,
-    make: EnvFactory,
-    learner: Learner,
-    environment: Mapping[str, Any],
-    state: RunState,
-    ranks: Ranks,
-) -> Monitor | Follower:
+def _watcher(stack: ExitStack, trial: Trial, state: RunState) -> Watcher:
     signals = stack.enter_context(StopSignals())
-    if not ranks.is_first:
-        return Follower(state.progress, signals, ranks)
-    evaluator = build_evaluator(run, make, learner, state.counters)
-    stack.callback(evaluator.shutdown)
-    reporter = Reporter(run, state.folder, environment, state.counters.frames)
+    _ = trial.source
+    if not trial.ranks.is_first:
+        return Follower(signals, trial.ranks)
+    reporter = Reporter(trial.run, state.folder, trial.about(), trial.ledger.frames)
     stack.callback(reporter.close)
     return Monitor(
-        run=run,
-        learner=learner,
+        run=trial.run,
+        learner=trial.learner,
         progress=state.progress,
         reporter=reporter,
         checkpoints=state.checkpoints,
-        evaluator=evaluator,
+        evaluator=trial,
         signals=signals,
-        ranks=ranks,
+        ranks=trial.ranks,
     )
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Give torch the threads that were asked for, and back those that it had; 0 changes none."""
+    before = torch.get_num_threads()
+    if count:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if count:
+            torch.set_num_threads(before)
 
 
 @contextmanager
@@ -190,5 +158,11 @@ def _mistakes_are_the_users() -> Iterator[None]:
         raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
 
 
-def _import_path(factory: Callable[..., Any]) -> str:
-    return f"{factory.__module__}:{getattr(factory, '__qualname__', type(factory).__qualname__)}"
+def _check_storable(policy: Any) -> None:
+    name = type(policy).__name__
+    if name not in BUILDERS or not isinstance(policy, Describable):
+        raise UsageError(
+            "`policy` must be of a class in torchrl_elegant.runs.policy.BUILDERS, with a method "
+            f"spec_dict() that gives the builder's arguments, got {name}; without them no policy "
+            "file could be written"
+        )

@@ -13,7 +13,7 @@ ACTIVITIES = ("collect", "wait", "sample", "learn", "evaluate", "save", "other")
 
 
 class Clock:
-    """Divides the time of one thread among ``ACTIVITIES``; none is lost or counted twice.
+    """Divides the time of one thread among ``ACTIVITIES``; every moment counts for exactly one.
 
     At every moment one activity is under way, ``other`` where nothing else is named. Inside
     ``during("evaluate")`` a ``during("save")`` counts as saving alone. To enter and leave one costs

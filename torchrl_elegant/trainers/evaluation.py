@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from itertools import count as count_from
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl._utils import logger as torchrl_logger
-from torchrl.collectors import Evaluator
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from torchrl_elegant.collectors import SyncCollector
-from torchrl_elegant.envs import GymnasiumEnv
+from torchrl_elegant.collectors.rollout.policy_calls import direct_call
+from torchrl_elegant.envs import EnvKeys, GymnasiumEnv
+from torchrl_elegant.trainers.random_streams import streams_kept
 
-# Steps between two looks at whether to stop, and those after which an episode without an end is
-# told of.
+# Steps between two checks for a stop, and steps after which a missing end of episodes is logged.
 _LOOK, _LONG = 200, 100_000
 
 
@@ -47,9 +46,8 @@ def play(
     >>> [length for _, length in play(env, build_stochastic_actor(env), 3)]
     [7, 7, 7]
     """
-    count = env.num_envs
-    left = [episodes // count + (row < episodes % count) for row in range(count)]
-    active = [row for row in range(count) if left[row]]
+    left = _shares(episodes, env.num_envs)
+    active = [row for row, count in enumerate(left) if count]
     choose = _chooser(env, policy)
     length, total = env.next_arrays["step_count"], env.next_arrays["episode_reward"]
     ended: list[tuple[float, int]] = []
@@ -58,14 +56,7 @@ def play(
         for step in count_from(1):
             if not active:
                 break
-            if step % _LOOK == 0 and should_stop():
-                raise PlayStopped
-            if step % _LONG == 0 and not ended:
-                torchrl_logger.warning(
-                    "evaluation has not seen an episode end in %d steps: `env` must end its "
-                    "episodes, for example with env_kwargs.max_episode_steps=1000",
-                    step,
-                )
+            _look(step, ended, should_stop)
             if not env.step_numpy(choose().cpu().numpy(), active):
                 continue
             for row in set(env.done_rows()).intersection(active):
@@ -77,16 +68,65 @@ def play(
     return ended
 
 
+def play_batched(
+    env: EnvBase,
+    policy: TensorDictModuleBase,
+    episodes: int,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> list[tuple[float, int]]:
+    """``play`` for any TorchRL environment, single or batched, on its own device."""
+    keys, rows = EnvKeys.of(env), env.batch_size.numel()
+    left = torch.tensor(_shares(episodes, rows), device=env.device)
+    total = torch.zeros(rows, dtype=torch.float64, device=env.device)
+    length = torch.zeros_like(left)
+    ended: list[tuple[float, int]] = []
+    # Not in inference mode: a shared environment goes on with its tensors in training.
+    with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+        data = env.reset()
+        for step in count_from(1):
+            if len(ended) == episodes:
+                break
+            _look(step, ended, should_stop)
+            stepped, data = env.step_and_maybe_reset(policy(data))
+            after = stepped.get("next")
+            total += after.get(keys.reward).reshape(rows)
+            length += 1
+            done = after.get(keys.done).reshape(rows)
+            counted = done & (left > 0)
+            ended += zip(total[counted].tolist(), length[counted].tolist(), strict=True)
+            left -= counted.to(left)
+            total.masked_fill_(done, 0.0)
+            length.masked_fill_(done, 0)
+    return ended
+
+
+def _shares(episodes: int, rows: int) -> list[int]:
+    """Episodes of each environment, which are settled before the first is played."""
+    return [episodes // rows + (row < episodes % rows) for row in range(rows)]
+
+
+def _look(step: int, ended: Sequence[object], should_stop: Callable[[], bool]) -> None:
+    if step % _LOOK == 0 and should_stop():
+        raise PlayStopped
+    if step % _LONG == 0 and not ended:
+        torchrl_logger.warning(
+            "evaluation has not seen an episode end in %d steps: `env` must end its episodes, for "
+            "example with env_kwargs.max_episode_steps=1000",
+            step,
+        )
+
+
 def _chooser(env: GymnasiumEnv, policy: TensorDictModuleBase) -> Callable[[], Tensor]:
     """A function from the present observations to actions."""
     device = next((param.device for param in policy.parameters()), torch.device("cpu"))
     # Views of the arrays that the simulators write.
     seen = {key: torch.from_numpy(env.root_arrays[key]) for key in env.root_arrays}
-    if hasattr(policy, "act") and policy.out_keys[0] == "action":
-        inputs = [seen[key] for key in policy.in_keys]
+    direct = direct_call(policy, list(seen))
+    if direct is not None and direct.writes[0] == "action":
+        inputs = [seen[key] for key in direct.reads]
 
         def act() -> Tensor:
-            result = policy.act(*(value.to(device) for value in inputs))
+            result = direct.act(*(value.to(device) for value in inputs))
             return result[0] if isinstance(result, tuple) else result
 
         return act
@@ -97,10 +137,6 @@ def _chooser(env: GymnasiumEnv, policy: TensorDictModuleBase) -> Callable[[], Te
         return policy(TensorDict(copies, env.batch_size)).get("action")
 
     return call
-
-
-# Environments that share one call of the policy: more save little, and each costs its memory.
-_TOGETHER = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,26 +176,14 @@ class Evaluation:
         return sum(self.lengths) / len(self.lengths)
 
 
-def evaluation_env(make: Callable[[int], EnvBase], episodes: int) -> EnvBase:
-    """Environments to play ``episodes`` in: as many as are stepped together, or one."""
-    env = make(1)
-    together = min(episodes, _TOGETHER)
-    if together == 1 or not isinstance(env, GymnasiumEnv):
-        return env
-    env.close()
-    return make(together)
-
-
 class PolicyEvaluator:
-    """Plays whole episodes with a policy's best actions; every episode counts once.
+    """Play whole episodes with a policy's best actions; every episode counts once.
 
-    Over a ``GymnasiumEnv`` several simulators are stepped together (``play``). Any other
-    environment is played by TorchRL's ``Evaluator``, one episode after another: of episodes that
-    run side by side the short ones finish first and count too often.
+    How many episodes each of several environments plays is settled beforehand (``play``). TorchRL's
+    ``Evaluator`` counts the first to finish, so that short episodes would count too often.
 
     Args:
-        env: an environment with its own seed, used for nothing else; of batch size 1 unless it is
-            a ``GymnasiumEnv``.
+        env: an environment with its own seed, or one that is shared with training.
         policy: evaluated in deterministic mode; the object itself, so that its present weights
             count.
         episodes: how many.
@@ -167,53 +191,19 @@ class PolicyEvaluator:
 
     def __init__(self, env: EnvBase, policy: TensorDictModuleBase, *, episodes: int) -> None:
         self._env, self._policy, self._episodes = env, policy, episodes
-        on_gpu = env.device is not None and env.device.type == "cuda"
-        self._gpus = [env.device] if on_gpu else []
-        self._evaluator: Evaluator | None = None
-        if isinstance(env, GymnasiumEnv):
-            return
-        if env.batch_size.numel() != 1:
-            raise ValueError(f"`env` must be a single environment, got {env.batch_size.numel()}")
-        self._result: Evaluation | None = None
-        self._evaluator = Evaluator(
-            env,
-            policy,
-            num_trajectories=episodes,
-            frames_per_batch=1,
-            collector_cls=SyncCollector,
-            collector_kwargs={"traj_format": "cat", "auto_register_policy_transforms": False},
-            metrics_fn=self._take,
-        )
 
     def evaluate(self, should_stop: Callable[[], bool] = lambda: False) -> Evaluation:
         """Play the episodes; the random streams of training are left where they were.
 
-        Over a ``GymnasiumEnv`` ``PlayStopped`` ends it where ``should_stop`` says so.
+        ``PlayStopped`` ends it where ``should_stop`` says so.
         """
-        with torch.random.fork_rng(devices=self._gpus):
+        with streams_kept():
             if isinstance(self._env, GymnasiumEnv):
                 ended = play(self._env, self._policy, self._episodes, should_stop)
-                returns, lengths = zip(*ended, strict=True)
-                return Evaluation(returns=returns, lengths=lengths)
-            assert self._evaluator is not None
-            self._evaluator.evaluate()
-        assert self._result is not None
-        return self._result
-
-    def shutdown(self) -> None:
-        """Close the environment; may be called twice."""
-        if self._evaluator is not None:
-            self._evaluator.shutdown()
-        elif not self._env.is_closed:
-            self._env.close()
-
-    def _take(self, episodes: TensorDictBase) -> dict[str, float]:
-        ended = episodes.get("next")[episodes.get(("next", "done")).squeeze(-1)]
-        self._result = Evaluation(
-            returns=tuple(ended.get("episode_reward").reshape(-1).tolist()),
-            lengths=tuple(ended.get("step_count").reshape(-1).tolist()),
-        )
-        return {}
+            else:
+                ended = play_batched(self._env, self._policy, self._episodes, should_stop)
+        returns, lengths = zip(*ended, strict=True)
+        return Evaluation(returns=returns, lengths=lengths)
 
 
 def student_t95(freedom: int) -> float:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from tensordict import TensorDictBase
 from torch import Tensor
 
 from torchrl_elegant.algorithms import Parts
 from torchrl_elegant.algorithms.adam import LeanAdam
-from torchrl_elegant.algorithms.scaling import check_stored, hand_back_priority
-from torchrl_elegant.data.running_statistics import Gather, alone
+from torchrl_elegant.data.running_statistics import alone
+from torchrl_elegant.functional import devices
 from torchrl_elegant.functional.gradients import clip_gradients
+from torchrl_elegant.objectives.common.update_loss import UpdateLoss, minimized
+from torchrl_elegant.trainers.ledger import Ledger
+from torchrl_elegant.trainers.loss_adapter import as_update_loss
 from torchrl_elegant.trainers.ranks import Ranks
 
 
@@ -36,18 +39,16 @@ def require_finite(named: Iterable[tuple[str, Tensor]], when: str) -> None:
             )
 
 
-class LossCall(Protocol):
-    """How a loss is evaluated: whole, or one of its methods by name."""
-
-    def __call__(self, batch: TensorDictBase, method: str | None = None) -> Any: ...
-
-
 class Learner:
-    """Holds loss, optimiser, target updater and actor schedule; ``update`` is all it does.
+    """Loss, optimizer, target updater, actor schedule and add-ons; ``update`` uses them all.
+
+    On the CPU a term that is not finite ends the update before the optimizer's step. On another
+    device nothing waits for it: call ``raise_if_diverged`` where waiting is cheap.
 
     Args:
-        parts: what an algorithm's ``assemble`` made.
-        ranks: processes to average gradients with, none by default.
+        parts: made by an algorithm's ``assemble``.
+        ledger: counts the updates; by default one of its own.
+        ranks: processes to average gradients with; none by default.
 
     >>> from torchrl_elegant.algorithms import SACConfig
     >>> from torchrl_elegant.envs import make_env
@@ -59,42 +60,38 @@ class Learner:
     """
 
     def __init__(
-        self,
-        parts: Parts,
-        *,
-        ranks: Ranks | None = None,
+        self, parts: Parts, *, ledger: Ledger | None = None, ranks: Ranks | None = None
     ) -> None:
-        self.policy = parts.policy
-        self.loss = parts.loss
-        self.optimizer = parts.optimizer
-        self.target_updater = parts.target_updater
-        self.schedule = parts.schedule
-        self.ramps = parts.ramps
-        self.prepare, self.return_fit, self.hterm = parts.prepare, parts.return_fit, parts.hterm
+        self.policy, self.loss = parts.policy, parts.loss
+        self.optimizer, self.target_updater = parts.optimizer, parts.target_updater
+        self.schedule, self.ramps = parts.schedule, parts.ramps
+        self.add_ons = {add_on.name: add_on for add_on in parts.add_ons}
+        self.ledger = Ledger(total_frames=1) if ledger is None else ledger
+        self.ranks = ranks
+        self._update_loss = as_update_loss(parts.loss)
         self.max_grad_norm = parts.max_grad_norm
         if isinstance(self.optimizer, LeanAdam) and self.max_grad_norm is not None:
             # It clips while it steps.
             self.optimizer.max_grad_norm, self.max_grad_norm = self.max_grad_norm, None
-        self.ranks = ranks
-        self._gather: Gather = alone if ranks is None else ranks.gather
-        self.updates = 0
         self._params = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self._checks_each_update = devices.reads_at_once(self.device)
+        for add_on in self.add_ons.values():
+            add_on.connect(alone if ranks is None else ranks.gather)
         self.at(0.0)
 
-    def update(self, batch: TensorDictBase, call: LossCall | None = None) -> dict[str, Tensor]:
-        """Learn from one batch; ``call`` stands in for the loss where a trainer wraps it."""
-        terms = self._differentiate(batch, call)
-        self._add_hamiltonian(terms)
+    def update(self, batch: TensorDictBase, loss: UpdateLoss | None = None) -> dict[str, Tensor]:
+        """Learn from one batch; ``loss`` stands in for the learner's where a trainer wraps it."""
+        terms = self._add_gradients(batch, loss or self._update_loss)
         if self.ranks is not None:
             self._average_over(self.ranks, terms)
         if self.max_grad_norm is not None:
-            clip_gradients([p.grad for p in self._params if p.grad is not None], self.max_grad_norm)
+            self._clip(self.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
         if self.target_updater is not None:
             self.target_updater.step()
         self.schedule.observe(terms)
-        self.updates += 1
+        self.ledger.updates += 1
         return {name: value.detach() for name, value in terms.items()}
 
     def at(self, progress: float) -> None:
@@ -103,40 +100,45 @@ class Learner:
             ramp.at(progress)
 
     @property
+    def updates(self) -> int:
+        """Updates made, as the ledger has them."""
+        return self.ledger.updates
+
+    @property
+    def device(self) -> Any:
+        """Device of the policy that learns."""
+        return next(self.policy.parameters()).device
+
+    @property
     def metric_names(self) -> list[str]:
         """Names of all that updates report."""
-        loss = self.loss
-        more = [term.name for term in (self.return_fit, self.hterm) if term is not None]
-        # Out keys of a loss made of terms may be more than what an update reports.
-        names = loss.terms if hasattr(loss, "critic_terms") else loss.out_keys
-        return [*map(str, names), *more]
+        more = (name for add_on in self.add_ons.values() for name in add_on.metric_names)
+        return [*self._update_loss.metric_names, *more]
 
     @property
     def observes(self) -> bool:
-        """Whether anything here wants to see newly collected data."""
-        return hasattr(self.loss, "observe") or self.sees_every_row
+        """True if anything here wants to see newly collected data."""
+        return self._update_loss.observes or self.sees_every_row
 
     @property
     def sees_every_row(self) -> bool:
-        """Whether that must be all of it."""
-        return self.hterm is not None or (self.prepare is not None and self.prepare.observes)
+        """True if an add-on must be shown every newly collected step."""
+        return any(add_on.observes for add_on in self.add_ons.values())
 
     def observe(self, batch: TensorDictBase, *, stream: int = 0) -> None:
-        """Show newly collected data ``[*envs, time]``, of one of several groups of environments
-        that step on their own, to whatever ``observes``."""
+        """Show newly collected data ``[*envs, time]`` to the add-ons and the loss.
+
+        ``stream`` numbers groups of environments that step on their own.
+        """
         if not batch.shape.numel():
             return
-        if self.hterm is not None:
-            # By the scales it was acted by; beside random actions stands a log-prob that is none.
-            self.hterm.extend(batch.exclude(self.hterm.log_prob_key), stream=stream)
-        if self.prepare is not None:
-            self.prepare.observe(batch, stream=stream, gather=self._gather)
-        if hasattr(self.loss, "observe"):
-            device = next(self.policy.parameters()).device
-            self.loss.observe(self._prepared(batch.to(device)))
+        for add_on in self.add_ons.values():
+            add_on.observe(batch, stream=stream)
+        if self._update_loss.observes:
+            self._update_loss.observe(self._shown(batch.to(self.device)))
 
     def raise_if_diverged(self, terms: Mapping[str, Tensor]) -> None:
-        """Name the first term that is not finite; on a GPU call it where waiting is cheap."""
+        """Name the first term that is not finite."""
         require_finite(terms.items(), f"at update {self.updates}")
 
     def raise_if_broken(self) -> None:
@@ -151,68 +153,60 @@ class Learner:
             "target_updater": self.target_updater and self.target_updater.state_dict(),
             "schedule": self.schedule.state_dict(),
             "updates": self.updates,
-            "prepare": self.prepare and self.prepare.state_dict(),
-            "hterm": self.hterm and self.hterm.state_dict(),
+            "add_ons": {name: add_on.state_dict() for name, add_on in self.add_ons.items()},
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        # Runs of before there was anything to prepare have stored nothing of it.
-        check_stored(self.prepare, state_dict.get("prepare"))
+        stored = state_dict["add_ons"]
+        for name in stored.keys() - self.add_ons.keys():
+            for option in stored[name].get("cannot_be_dropped", ()):
+                raise ValueError(f"`{option}` must stay True when a run goes on, got `False`")
+        # First, because an add-on may refuse what another configuration has left.
+        for name, add_on in self.add_ons.items():
+            add_on.load_state_dict(stored.get(name, {}))
         self.loss.load_state_dict(state_dict["loss"])
         self.optimizer.load_state_dict(state_dict["optimizer"])
         if self.target_updater is not None:
             self.target_updater.load_state_dict(state_dict["target_updater"])
         self.schedule.load_state_dict(state_dict["schedule"])
-        self.updates = state_dict["updates"]
-        if self.prepare is not None and state_dict.get("prepare") is not None:
-            self.prepare.load_state_dict(state_dict["prepare"])
-        if self.hterm is not None and state_dict.get("hterm") is not None:
-            self.hterm.load_state_dict(state_dict["hterm"])
+        self.ledger.updates = state_dict["updates"]
 
-    def _prepared(self, batch: TensorDictBase) -> TensorDictBase:
-        return batch if self.prepare is None else self.prepare(batch)
+    def _shown(self, batch: TensorDictBase) -> TensorDictBase:
+        for add_on in self.add_ons.values():
+            batch = add_on.show(batch)
+        return batch
+
+    def _add_gradients(self, batch: TensorDictBase, loss: UpdateLoss) -> dict[str, Tensor]:
+        """Terms of the loss and of the add-ons, whose gradients are then in the parameters."""
+        actor = self.schedule.due()
+        shown = self._shown(batch)
+        terms = loss.backward_terms(shown, actor=actor)
+        if shown is not batch and loss.priority_key is not None:
+            _hand_back(shown, batch, loss.priority_key)
+        for add_on in self.add_ons.values():
+            terms |= add_on.backward(shown, actor_updated=actor or not loss.splits_actor)
+        if self._checks_each_update and not math.isfinite(minimized(terms).item()):
+            self.optimizer.zero_grad()
+            self.raise_if_diverged(terms)
+            raise DivergedError(f"the sum of the losses overflowed at update {self.updates}")
+        return terms
 
     def _average_over(self, ranks: Ranks, terms: dict[str, Tensor]) -> None:
         ranks.average_gradients(self._params)
-        if "critic_error" in terms:
-            # The actor schedule reads it, and must decide the same on every rank.
-            terms["critic_error"] = ranks.average_(terms["critic_error"].detach().clone())
+        for name in self.schedule.reads:
+            # The schedule must decide the same on every rank.
+            if name in terms:
+                terms[name] = ranks.average_(terms[name].detach().clone())
 
-    def _differentiate(self, batch: TensorDictBase, call: LossCall | None) -> dict[str, Tensor]:
-        """The terms of the loss, whose gradients are then in the parameters."""
-        prepared = self._prepared(batch)
-        terms = self._terms(prepared, call or self._call)
-        self._total(terms).backward()
-        if prepared is not batch:
-            hand_back_priority(prepared, batch, self.loss)
-        return terms
+    def _clip(self, max_norm: float) -> None:
+        for group in self.optimizer.param_groups:
+            grads = [param.grad for param in group["params"] if param.grad is not None]
+            if grads:
+                clip_gradients(grads, max_norm)
 
-    def _add_hamiltonian(self, terms: dict[str, Tensor]) -> None:
-        """The H-term joins updates in which the actor learns."""
-        if self.hterm is not None and not self.hterm.actor_rests:
-            term = self.hterm.backward()
-            if term is not None:
-                terms[self.hterm.name] = term
-                self._total({self.hterm.name: term})
 
-    def _total(self, terms: Mapping[str, Tensor]) -> Tensor:
-        losses = [value for name, value in terms.items() if name.startswith("loss")]
-        total = sum(losses[1:], start=losses[0])
-        if total.device.type == "cpu" and not math.isfinite(total.item()):
-            self.raise_if_diverged(terms)
-        return total
-
-    def _terms(self, batch: TensorDictBase, call: LossCall) -> dict[str, Tensor]:
-        if not hasattr(self.loss, "critic_terms"):
-            # Some of TorchRL's report more than they announce, and some of it row by row.
-            terms, known = call(batch).items(), self.loss.out_keys
-            return {k: v.mean() for k, v in terms if k in known or k.startswith("loss")}
-        terms = dict(call(batch, "critic_terms"))
-        if self.return_fit is not None:
-            terms[self.return_fit.name] = self.return_fit(batch)
-        if hasattr(self.loss, "actor_terms") and self.schedule.due():
-            terms.update(call(batch, "actor_terms"))
-        return terms
-
-    def _call(self, batch: TensorDictBase, method: str | None = None) -> Any:
-        return self.loss(batch) if method is None else getattr(self.loss, method)(batch)
+def _hand_back(shown: TensorDictBase, batch: TensorDictBase, key: Any) -> None:
+    """Leave in ``batch`` the priority that a loss wrote into what it was shown of it."""
+    priority = shown.get(key, None)
+    if priority is not None:
+        batch.set(key, priority)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torchrl.trainers import OptimizationStepper, Trainer
 
 from torchrl_elegant.trainers.learner import Learner
+from torchrl_elegant.trainers.loss_adapter import TrainerLoss, as_update_loss
 
 
 class LearnerStepper(OptimizationStepper):
@@ -34,7 +35,7 @@ class LearnerStepper(OptimizationStepper):
     updates_replay_priority = True
 
     def __init__(self, learner: Learner) -> None:
-        self.learner = learner
+        self.learner, self._loss = learner, as_update_loss(learner.loss)
         self._last: dict[str, Tensor] = {}
         self._shown = not learner.sees_every_row
 
@@ -62,7 +63,7 @@ class LearnerStepper(OptimizationStepper):
             )
         if 0 < trainer.total_frames < math.inf:
             self.learner.at(min(1.0, trainer.collected_frames / trainer.total_frames))
-        metrics = self.learner.update(sub_batch, call=trainer.compute_loss)
+        metrics = self.learner.update(sub_batch, TrainerLoss(self._loss, trainer))
         buffer = getattr(trainer, "replay_buffer", None)
         if buffer is not None and hasattr(buffer, "update_tensordict_priority"):
             buffer.update_tensordict_priority(sub_batch)
@@ -80,7 +81,7 @@ class LearnerStepper(OptimizationStepper):
         return batch
 
     def _complete(self, metrics: dict[str, Tensor]) -> TensorDict:
-        """Add the terms that this update left out, as they last were, not a number at first.
+        """Add the terms that this update left out, as they last were, NaN before their first value.
 
         The trainer averages over its updates and needs the same names from each.
         """

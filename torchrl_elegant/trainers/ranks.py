@@ -27,6 +27,7 @@ class Ranks:
         self.count = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
         self.device = device or torch.device("cpu")
+        self._made = False  # the process group, which may be somebody else's
         if self.count > 1 and self.device.type == "cuda":
             if self.device.index is not None:
                 raise UsageError(
@@ -35,20 +36,29 @@ class Ranks:
                 )
             self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
+    @classmethod
+    def alone(cls, device: torch.device | None = None) -> Ranks:
+        """A single process, whatever the environment variables say."""
+        ranks = cls.__new__(cls)
+        ranks.count, ranks.rank, ranks.device = 1, 0, device or torch.device("cpu")
+        ranks._made = False
+        return ranks
+
     @property
     def is_first(self) -> bool:
-        """Whether this rank evaluates, saves and reports."""
+        """True if this rank evaluates, saves and reports."""
         return self.rank == 0
 
     def __enter__(self) -> Ranks:
         if self.count > 1 and not dist.is_initialized():
             if self.device.type == "cuda":
                 torch.cuda.set_device(self.device)
+            self._made = True
             dist.init_process_group("nccl" if self.device.type == "cuda" else "gloo")
         return self
 
     def __exit__(self, *error: object) -> None:
-        if dist.is_initialized():
+        if self._made and dist.is_initialized():
             dist.destroy_process_group()
 
     def average_gradients(self, params: Iterable[nn.Parameter]) -> None:
@@ -91,7 +101,7 @@ class Ranks:
         return values[0]
 
     def agree(self, go_on: bool) -> bool:
-        """Whether all ranks want to go on."""
+        """True if all ranks want to go on."""
         if self.count == 1:
             return go_on
         vote = torch.tensor([float(go_on)], device=self.device)

@@ -1,9 +1,14 @@
-"""Sources of frames: collectors behind one face."""
+"""Sources of frames: one interface over all collectors.
+
+Iterating over an off-policy source yields, again and again, how many updates the learner owes for
+the frames that have arrived in the replay buffer; it ends when all frames are collected and all
+updates are made. Iterating over a source of rollouts yields the rollouts. Either goes on where it
+was left.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from typing import Protocol
@@ -15,12 +20,44 @@ from torchrl.collectors import BaseCollector
 from torchrl.data import ReplayBuffer
 
 from torchrl_elegant.collectors import AsyncCollector, ParallelCollector, SyncCollector
+from torchrl_elegant.data import MultiStepFold
+from torchrl_elegant.trainers.episode_returns import EpisodeReturns
 from torchrl_elegant.trainers.learner import Learner
 
+# Updates made between two looks at the collector; bounds how long a stop has to wait.
+_CHUNK = 64
 
-def behaviour_copy(policy: nn.Module, device: torch.device) -> nn.Module:
-    """The module that acts: the learner's own where it lives on ``device``, else a copy there."""
-    here = next(policy.parameters()).device
+
+class Source(Protocol):
+    """Collector, and where its rows go, as a training loop and its watcher see them."""
+
+    activity: str  # named to the run's clock while the iterator works
+
+    def push(self, updates: int) -> None:
+        """Enter ``updates`` as made, and hand the policy's weights on where that is due."""
+
+    def send_weights(self) -> None:
+        """Hand the policy's weights on at once."""
+
+    def train_return(self) -> float | None:
+        """Mean return of the training episodes that ended since the last call; None without."""
+
+    def pause(self) -> AbstractContextManager:
+        """Hold the buffer still."""
+
+    def restart(self) -> None:
+        """Start all episodes anew, because the environment has been used for something else."""
+
+    def shutdown(self) -> None:
+        """Close the collector and its environments."""
+
+
+def acting_copy(policy: nn.Module, device: torch.device | None) -> nn.Module:
+    """Give the policy that acts: the learner's own where it lives on ``device``, else a copy.
+
+    An environment that names no device is on the CPU.
+    """
+    here, device = next(policy.parameters()).device, device or torch.device("cpu")
     return policy if here == device else deepcopy(policy).to(device)
 
 
@@ -33,8 +70,15 @@ def copy_weights(source: nn.Module, target: nn.Module) -> None:
             old.copy_(new)
 
 
-class Collecting:
-    """Counts frames and episodes of ``collector``, whose policy follows the learner's."""
+class _CollectedHere:
+    """Common part of sources whose batches come to this process in the loop's own time.
+
+    Args:
+        collector: yields batches; its own ``total_frames`` must not end before the ledger's.
+        learner: learns from them; its policy is handed on.
+        ranks: processes that collect as many frames as this one at the same time.
+        returns: takes in every batch.
+    """
 
     activity = "collect"
 
@@ -43,90 +87,58 @@ class Collecting:
         collector: BaseCollector,
         learner: Learner,
         *,
-        total_frames: int,
-        frames: int,
-        ranks: int,
+        ranks: int = 1,
+        returns: EpisodeReturns | None = None,
     ) -> None:
-        self.frames = frames
-        self._collector, self._learner = collector, learner
-        self._total, self._ranks = total_frames, ranks
-        self._episodes: list[tuple[float, int]] = []
+        self._collector, self._learner, self._ledger = collector, learner, learner.ledger
+        self._ranks, self._returns = ranks, returns or EpisodeReturns()
+        self._batches: Iterator[TensorDictBase] | None = None
         # Before the first frame: how much a policy explores can depend on the progress.
-        self._learner.at(self.frames / self._total)
+        learner.at(self._ledger.progress)
 
     def push(self, updates: int) -> None:
-        if updates and self._collector.policy is not self._learner.policy:
+        if updates:
+            self.send_weights()
+
+    def send_weights(self) -> None:
+        if self._collector.policy is not self._learner.policy:
             copy_weights(self._learner.policy, self._collector.policy)
 
-    def episodes(self) -> list[tuple[float, int]]:
-        ended, self._episodes = self._episodes, []
-        return ended
+    def train_return(self) -> float | None:
+        return self._returns.take()
 
     def pause(self) -> AbstractContextManager:
         return nullcontext()
 
+    def restart(self) -> None:
+        self._collector.reset()
+        self._returns.restart()
+        for add_on in self._learner.add_ons.values():
+            add_on.restart()
+
     def shutdown(self) -> None:
         self._collector.shutdown()
 
-    def _count(self, batch: TensorDictBase) -> None:
-        """Enter a batch of this rank, and of all others as large a one, as collected."""
-        done = batch.get(("next", "done")).squeeze(-1)
-        if done.any():
-            after = batch.get("next")
-            returns, lengths = (after.get(key)[done] for key in ("episode_reward", "step_count"))
-            self._episodes += zip(
-                returns.flatten().tolist(), lengths.flatten().tolist(), strict=True
-            )
-        self.frames += batch.numel() * self._ranks
-        self._learner.at(self.frames / self._total)
+    def _next(self) -> TensorDictBase:
+        if self._batches is None:
+            self._batches = iter(self._collector)
+        return next(self._batches)
+
+    def _count(self, batch: TensorDictBase, frames: int) -> None:
+        """Enter ``frames`` of this rank, and of all others as many, as collected."""
+        self._returns.add(batch)
+        self._ledger.frames += frames * self._ranks
+        self._learner.at(self._ledger.progress)
 
 
-# Updates made between two looks at the collector; bounds how long a stop has to wait.
-_CHUNK = 64
-
-
-class Source(Protocol):
-    """What a training loop needs of a collector and its buffer."""
-
-    activity: str  # What the run's clock is told that the iterator does.
-
-    @property
-    def frames(self) -> int: ...
-
-    def __iter__(self) -> Iterator[int]: ...
-
-    def push(self, updates: int) -> None:
-        """Enter ``updates`` as made, and hand the policy's weights on where that is due."""
-
-    def debt(self) -> float:
-        """Updates still owed for the frames so far; a source may go below zero for frames that
-        ask for none yet."""
-
-    def episodes(self) -> list[tuple[float, int]]:
-        """Return and length of every training episode that ended since the last call."""
-
-    def pause(self) -> AbstractContextManager:
-        """Hold the buffer still."""
-
-    def shutdown(self) -> None: ...
-
-
-class SyncSource(Collecting):
-    """Collect in this process, then learn.
+class SyncSource(_CollectedHere):
+    """Source that collects in this process, then lets the learner learn.
 
     Args:
-        collector: yields batches; its own ``total_frames`` must not end before this source's.
+        collector, learner, ranks, returns: see above.
         buffer: receives the rows.
-        learner: learns from them; shown each new batch.
         keys: entries that the buffer keeps.
-        total_frames: where collection ends, over all ``ranks``.
-        updates_per_frame: updates owed per frame beyond ``free_frames``.
-        free_frames: frames that ask for no update; fractions and negative numbers come from runs
-            that were resumed.
-        frames: frames collected before this run was resumed.
-        ranks: processes that collect as many frames as this one at the same time.
-        fold: turns batches ``[*envs, time]`` into the rows that are stored; by default these are
-            their rows.
+        fold: turns batches ``[*envs, time]`` into the rows that are stored; None stores their rows.
     """
 
     def __init__(
@@ -136,56 +148,58 @@ class SyncSource(Collecting):
         learner: Learner,
         *,
         keys: Sequence[NestedKey],
-        total_frames: int,
-        updates_per_frame: float,
-        free_frames: float,
-        frames: int = 0,
         ranks: int = 1,
-        fold: Callable[[TensorDictBase], TensorDictBase] | None = None,
+        returns: EpisodeReturns | None = None,
+        fold: MultiStepFold | None = None,
     ) -> None:
-        super().__init__(collector, learner, total_frames=total_frames, frames=frames, ranks=ranks)
+        super().__init__(collector, learner, ranks=ranks, returns=returns)
         self._buffer, self._keys, self._fold = buffer, list(keys), fold
-        self._updates_per_frame, self._free_frames = updates_per_frame, free_frames
 
     def __iter__(self) -> Iterator[int]:
-        for batch in self._collector:
-            # Of the last batch no more than the total leaves to each rank.
-            left = -(-(self._total - self.frames) // self._ranks)
-            self._store(batch, left)
-            if self._learner.observes:
-                self._learner.observe(self._steps(batch, left))
-            self._count(batch if batch.numel() <= left else batch.reshape(-1)[:left])
-            # 0.1 * 30 and its like fall short of the whole number by one rounding error.
-            due = max(0, math.floor(self.debt() + 1e-6)) if len(self._buffer) else 0
-            while due > _CHUNK:
-                yield _CHUNK
-                due -= _CHUNK
-            yield due
-            if self.frames >= self._total:
-                return
+        if self._due:  # left by an earlier loop
+            yield from self._parts()
+        while not self._ledger.is_full:
+            self._collect()
+            yield from self._parts()
 
-    def _store(self, batch: TensorDictBase, most: int) -> None:
+    def restart(self) -> None:
+        super().restart()
+        if self._fold is not None:
+            self._fold.restart()
+
+    @property
+    def _due(self) -> int:
+        return self._ledger.due if len(self._buffer) else 0
+
+    def _parts(self) -> Iterator[int]:
+        """The updates that are due, in parts between which the loop may be left."""
+        due = self._due
+        while due > _CHUNK:
+            yield _CHUNK
+            due -= _CHUNK
+        yield due
+
+    def _collect(self) -> None:
+        batch, ledger = self._next(), self._ledger
+        # Of the last batch no more than the total leaves to each rank.
+        left = min(batch.numel(), -(-(ledger.total_frames - ledger.frames) // self._ranks))
+        steps = batch[..., : left * batch.shape[-1] // batch.numel()]
+        self._store(batch, steps, left)
+        if self._learner.observes:
+            self._learner.observe(steps)
+        self._count(steps, left)
+
+    def _store(self, batch: TensorDictBase, steps: TensorDictBase, left: int) -> None:
         if self._fold is None:
-            rows = batch.select(*self._keys).reshape(-1)[:most]
+            rows = batch.select(*self._keys).reshape(-1)[:left]
         else:
-            rows = self._fold(self._steps(batch, most).select(*self._keys))
+            rows = self._fold(steps.select(*self._keys))
         if len(rows):
             self._buffer.extend(rows)
 
-    @staticmethod
-    def _steps(batch: TensorDictBase, most: int) -> TensorDictBase:
-        """The first steps of all environments, as many as ``most`` frames allow."""
-        if batch.numel() <= most:
-            return batch
-        return batch[..., : most * batch.shape[-1] // batch.numel()]
-
-    def debt(self) -> float:
-        owed = self._updates_per_frame * (self.frames - self._free_frames)
-        return owed - self._learner.updates
-
 
 class AsyncSource:
-    """Learn while worker processes collect.
+    """Source that lets the learner learn while worker processes collect.
 
     Args:
         collector: not yet started; fills a buffer of its own.
@@ -193,35 +207,24 @@ class AsyncSource:
         push_interval: updates between two pushes of the policy's weights.
     """
 
-    activity = "wait"  # Others collect.
+    activity = "wait"  # for others, who collect
 
-    def __init__(
-        self,
-        collector: AsyncCollector,
-        learner: Learner,
-        *,
-        push_interval: int,
-    ) -> None:
-        self._collector, self._learner = collector, learner
+    def __init__(self, collector: AsyncCollector, learner: Learner, *, push_interval: int) -> None:
+        self._collector, self._learner, self._ledger = collector, learner, learner.ledger
         self._interval, self._since_push = push_interval, 0
 
-    @property
-    def frames(self) -> int:
-        """Rows that have arrived in the buffer."""
-        return self._collector.frames
-
     def __iter__(self) -> Iterator[int]:
-        collector = self._collector
+        collector, ledger = self._collector, self._ledger
         collector.start()
         while True:
             collector.check()
-            arrived = collector.frames
+            ledger.frames = collector.frames
             due = collector.updates_due()
-            self._learner.at(arrived / collector.total_frames)
-            if due == 0 and arrived >= collector.total_frames:
+            self._learner.at(ledger.progress)
+            if due == 0 and ledger.is_full:
                 return
             if due == 0:
-                collector.wait_for(arrived + 1, timeout=0.5)
+                collector.wait_for(ledger.frames + 1, timeout=0.5)
                 yield 0
                 continue
             self._observe()
@@ -232,22 +235,26 @@ class AsyncSource:
             self._collector.note_updates(updates)
         self._since_push += updates
         if self._since_push >= self._interval:
-            self._since_push = 0
-            self._collector.update_policy_weights_(self._learner.policy)
+            self.send_weights()
 
-    def debt(self) -> float:
-        """Never below zero: frames that ask for no update are the collector's business."""
-        return self._collector.updates_due()
+    def send_weights(self) -> None:
+        self._since_push = 0
+        self._collector.update_policy_weights_(self._learner.policy)
 
-    def episodes(self) -> list[tuple[float, int]]:
-        return self._collector.episodes()
+    def train_return(self) -> float | None:
+        episodes = self._collector.episodes()
+        return sum(value for value, _ in episodes) / len(episodes) if episodes else None
 
     @contextmanager
     def pause(self) -> Iterator[None]:
         with self._collector.pause():
-            # What is stored of the learner has seen all rows that are stored.
+            # Frames arrived meanwhile, and a stored learner has seen all rows that are stored.
+            self._ledger.frames = self._collector.frames
             self._observe()
             yield
+
+    def restart(self) -> None:
+        """Change nothing: workers have environments of their own."""
 
     def shutdown(self) -> None:
         self._collector.shutdown()
@@ -258,57 +265,40 @@ class AsyncSource:
                 self._learner.observe(batch, stream=worker)
 
 
-class RolloutSource(Collecting):
-    """Yields rollouts ``[*envs, T]``, on the learner's device, until all frames are collected.
+class RolloutSource(_CollectedHere):
+    """Source of rollouts ``[*envs, T]`` on the learner's device.
 
-    Args:
-        collector: yields rollouts of one size; its own ``total_frames`` must not end before this
-            source's.
-        learner: learns from them.
-        total_frames: where collection ends, over all ``ranks``. The last rollout is cut after the
-            step of all environments that reaches it.
-        frames: frames collected before this run was resumed.
-        ranks: processes that collect as many frames as this one at the same time.
+    The last rollout is cut after the step of all environments that reaches the ledger's total.
     """
 
-    def __init__(
-        self,
-        collector: BaseCollector,
-        learner: Learner,
-        *,
-        total_frames: int,
-        frames: int = 0,
-        ranks: int = 1,
-    ) -> None:
-        super().__init__(collector, learner, total_frames=total_frames, frames=frames, ranks=ranks)
-        self._device = next(learner.policy.parameters()).device
-
     def __iter__(self) -> Iterator[TensorDictBase]:
-        for collected in self._collector:
-            rollout = self._cut(collected)
-            self._count(rollout)
-            yield rollout.to(self._device)
-            if self.frames >= self._total:
-                return
-
-    def debt(self) -> float:
-        """Nothing is owed: a rollout is learnt from before the next is collected."""
-        return 0.0
-
-    def _cut(self, rollout: TensorDictBase) -> TensorDictBase:
-        steps = rollout.shape[-1]
-        per_step = rollout.numel() // steps * self._ranks
-        return rollout[..., : min(steps, -(-(self._total - self.frames) // per_step))]
+        ledger, device = self._ledger, self._learner.device
+        while not ledger.is_full:
+            collected = self._next()
+            steps = collected.shape[-1]
+            per_step = collected.numel() // steps * self._ranks
+            left = -(-(ledger.total_frames - ledger.frames) // per_step)
+            rollout = collected[..., : min(steps, left)]
+            self._count(rollout, rollout.numel())
+            yield rollout.to(device)
 
 
 class WorkerRollouts(RolloutSource):
-    """Rollouts from worker processes, which take up new weights by themselves."""
+    """Source of rollouts from worker processes, which take up new weights by themselves."""
 
-    def __init__(self, collector: ParallelCollector, learner: Learner, **counts: int) -> None:
-        super().__init__(collector, learner, **counts)
-        # Of workers that are ahead only the rest of their round is waited for.
+    def __init__(
+        self,
+        collector: ParallelCollector,
+        learner: Learner,
+        *,
+        returns: EpisodeReturns | None = None,
+    ) -> None:
+        super().__init__(collector, learner, returns=returns)
+        # For workers that are ahead only the rest of their round is waited for.
         self.activity = "wait" if collector.is_ahead else "collect"
 
-    def push(self, updates: int) -> None:
-        if updates:
-            self._collector.update_policy_weights_(self._learner.policy)
+    def send_weights(self) -> None:
+        self._collector.update_policy_weights_(self._learner.policy)
+
+    def restart(self) -> None:
+        """Change nothing: workers have environments of their own."""

@@ -13,12 +13,12 @@ from torchrl.envs.utils import ExplorationType
 from contenders.case import OffPolicyCase
 from contenders.off_policy.torchrl import stored
 from torchrl_elegant.algorithms import ALGORITHMS, OffPolicyConfig
+from torchrl_elegant.cli.commands import keep_freed_blocks
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
-from torchrl_elegant.runs.off_policy_loop import draw
-from torchrl_elegant.runs.train import keep_freed_blocks
 from torchrl_elegant.trainers.learner import Learner
+from torchrl_elegant.trainers.off_policy import draw
 
 PACKAGES = ("torchrl_elegant", "torchrl", "tensordict", "torch")
 
@@ -72,7 +72,7 @@ def config_of(case: OffPolicyCase) -> OffPolicyConfig:
         return ALGORITHMS["sac"](**options)
     options |= {"num_critics": case.critics, "target_members": case.members}
     if case.actor_period == 1:
-        return ALGORITHMS["sac"](actor_value="mean", **options)
+        return ALGORITHMS["sac"](actor_q="mean", **options)
     return ALGORITHMS["redq"](updates_per_frame=case.actor_period, **options)
 
 

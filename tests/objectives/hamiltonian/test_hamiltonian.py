@@ -17,6 +17,7 @@ from hamiltonian_cases import (
     K,
     after_steps,
     every_trajectory,
+    hamiltonian_loss,
     k_step_return,
     make_slices,
 )
@@ -33,15 +34,13 @@ from torchrl_elegant.modules import (
     GaussianActor,
     SquashedGaussianActor,
 )
-from torchrl_elegant.objectives import HamiltonianLoss
 from torchrl_elegant.objectives.hamiltonian.loss import RunningScale
 from torchrl_elegant.objectives.hamiltonian.stored_actions import stored_log_prob
 from torchrl_elegant.objectives.hamiltonian.term import add_bounded
-from torchrl_elegant.objectives.hamiltonian.written import backward_hamiltonian
 
 OBS, NAME = {"observation": (1,)}, "loss_hamiltonian"
 LOG_2PI = math.log(2 * math.pi)
-FORMS = ("ratio", "log", "prob", "imitate")
+FORMS = ("ratio", "log", "imitate")
 
 
 def silent(actor, bias):
@@ -88,7 +87,7 @@ LOW, HIGH = math.log(0.25), math.log(0.75)
 def coin(**options):
     actor, bias = silent(CategoricalActor(observation=OBS, choices=2, form="categorical"), QUARTER)
     options = {"weight": 1.0, "gamma": 0.5, **options}
-    return HamiltonianLoss(actor, **options), bias
+    return hamiltonian_loss(actor, **options), bias
 
 
 # Options, slices, the loss, and its derivatives by log pi of each step.
@@ -110,12 +109,6 @@ CATEGORICAL = {
         {"actions": [[0, 1]], "reward": [[-1.0, 2.0]], "log_prob": [[math.log(0.5)] * 2]},
         0.7 - 0.75,
         (-0.75, -0.75),
-    ),
-    "prob": (
-        {"form": "prob"},
-        {"actions": [[0, 1]], "reward": [[1.0, 2.0]]},
-        -(0.25 + 0.25 * 0.75),
-        (-0.4375, -0.1875),
     ),
     "log where nobody wrote a log-probability": (
         {},
@@ -278,7 +271,7 @@ def test_a_gaussian_actor_by_hand():
     actor, bias = silent(
         GaussianActor(observation=OBS, action_shape=(1,), log_std=math.log(2.0)), [0.5]
     )
-    loss = HamiltonianLoss(actor, weight=1.0, gamma=1.0, form="log")
+    loss = hamiltonian_loss(actor, weight=1.0, gamma=1.0, form="log")
     out = loss(slices_of([[[1.5], [-0.5]]], reward=[[1.0, 1.0]]))[NAME]
     each = -0.5 * 0.25 - math.log(2.0) - 0.5 * LOG_2PI  # z = 1/2 and -1/2
     assert out.item() == pytest.approx(-3 * each, rel=1e-5)
@@ -290,7 +283,7 @@ def test_a_gaussian_actor_by_hand():
 
 def test_a_deterministic_actor_by_hand():
     actor, bias = silent(DeterministicActor(observation=OBS, low=[-1.0], high=[3.0]), [0.0])
-    loss = HamiltonianLoss(actor, weight=1.0, form="log", sigma=0.25)
+    loss = hamiltonian_loss(actor, weight=1.0, form="log", sigma=0.25)
     out = loss(slices_of([[[2.0]]], reward=[[1.0]]))[NAME]
     # mu = 1 in the middle, sigma = 0.25 of half the range, 2
     assert out.item() == pytest.approx(2.0 - math.log(2.0) + 0.5 * LOG_2PI, rel=1e-5)
@@ -332,7 +325,7 @@ def chain(form, mean, *, last=0.0, **options):
     chosen = log_probs[every.state, every.action]
     if form == "ratio":
         slices["action_log_prob"] = chosen.detach()
-    loss = HamiltonianLoss(
+    loss = hamiltonian_loss(
         actor, weight=0.5, gamma=GAMMA, form=form, reduction="none", **options
     ).to(F64)
     energy = normalised(loss, mean, 2.0)(slices)[NAME]
@@ -367,13 +360,6 @@ def test_what_went_well_alone_has_another_expectation_than_all_of_it():
     # Where nothing went badly they are one.
     for left, right in zip(*chain("imitate", mean=-3.0), strict=True):
         torch.testing.assert_close(left, -0.25 * right, atol=1e-12, rtol=1e-10)
-
-
-def test_the_product_of_probabilities_has_another_expectation():
-    found, exact = chain("prob", mean=0.0)
-    assert any(
-        (left + 0.25 * right).abs().max() > 1e-3 for left, right in zip(found, exact, strict=True)
-    )
 
 
 # ---- every actor --------------------------------------------------------------------------------
@@ -445,7 +431,7 @@ def case(kind, **options):
         slices["action"] = slices["action"].clamp(low + 0.05 * (high - low), high - 0.05)
     for holder in (slices, slices["next"]):
         holder["state_value"] = torch.randn(6, 4, 1)
-    return HamiltonianLoss(actor, gamma=0.9, **options), slices
+    return hamiltonian_loss(actor, gamma=0.9, **options), slices
 
 
 @pytest.mark.parametrize("kind", ACTORS)
@@ -486,7 +472,7 @@ def test_a_deterministic_actor_is_read_as_a_normal(kind):
 @pytest.mark.parametrize("beyond", [0.0, 1e-6])
 def test_actions_at_their_bounds(bounds, beyond):
     low, high = (torch.tensor(bound) for bound in bounds)
-    loss = HamiltonianLoss(sac_cases.lean_actor(*bounds), form="log")
+    loss = hamiltonian_loss(sac_cases.lean_actor(*bounds), form="log")
     ends = torch.stack([low - beyond, high + beyond, torch.stack([low[0], high[1]])])
     actions = ends.unsqueeze(0).tolist()
     slices = slices_of(actions, reward=[[1.0, -1.0, 2.0]])
@@ -500,7 +486,7 @@ def test_actions_at_their_bounds(bounds, beyond):
 def test_a_squashed_density_is_one_over_the_whole_range():
     """Its integral between bounds that are not units is 1: the change of scale is in it."""
     actor = SquashedGaussianActor(observation=OBS, low=[-3.0], high=[5.0]).to(F64)
-    loss = HamiltonianLoss(actor)
+    loss = hamiltonian_loss(actor)
     grid = torch.linspace(-3.0, 5.0, 20_003, dtype=F64)[1:-1].reshape(1, -1, 1)
     slices = TensorDict({"observation": torch.ones_like(grid), "action": grid}, grid.shape[:2])
     density = stored_log_prob(loss, slices, sigma=0.1).exp()
@@ -716,7 +702,7 @@ def test_in_and_out_keys():
     assert list(loss.out_keys) == [NAME]
     values = ["state_value", ("next", "state_value")]
     assert coin(baseline="value")[0].in_keys == [*loss.in_keys, *values]
-    for form, drawn in [(None, 1), ("ratio", 1), ("log", 0), ("prob", 0), ("imitate", 0)]:
+    for form, drawn in [(None, 1), ("ratio", 1), ("log", 0), ("imitate", 0)]:
         own = ["observation", "action", *["action_log_prob"] * drawn]
         for baseline in ("mean", "zero"):
             assert coin(form=form, baseline=baseline)[0].store_keys == own
@@ -732,7 +718,7 @@ def test_nested_and_renamed_keys():
         num_cells=(8,),
         action_key=("team", "act"),
     )
-    loss = HamiltonianLoss(actor, gamma=0.9)
+    loss = hamiltonian_loss(actor, gamma=0.9)
     # What the actor writes is known; what the environment writes is told.
     assert loss.tensor_keys.action == ("team", "act")
     assert loss.tensor_keys.sample_log_prob == ("team", "act_log_prob")
@@ -764,7 +750,7 @@ def test_nested_and_renamed_keys():
 @pytest.mark.parametrize("key", ["v", ("team", "v")])
 def test_values_under_another_name(key):
     plain, slices = case("gaussian", baseline="value")
-    loss = HamiltonianLoss(plain.actor_network, gamma=0.9, baseline="value")
+    loss = hamiltonian_loss(plain.actor_network, gamma=0.9, baseline="value")
     loss.set_keys(value=key)
     assert loss.store_keys[-2:] == [key, ("next", key)]
     renamed = slices.copy()
@@ -788,14 +774,14 @@ def test_values_under_another_name(key):
     ],
 )
 def test_where_an_actor_writes_its_action_is_known(actor):
-    assert HamiltonianLoss(actor()).tensor_keys.action == "act"
+    assert hamiltonian_loss(actor()).tensor_keys.action == "act"
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (4, 3)])
 def test_dispatch(sizes):
-    """Of single tensors, with and without dimensions that look like those of a batch."""
+    """Slices of single tensors, with and without dimensions that look like those of a batch."""
     actor = GaussianActor(observation={"observation": sizes[:1]}, action_shape=sizes[1:])
-    loss, slices = HamiltonianLoss(actor), make_slices(actor, size=sizes[0])
+    loss, slices = hamiltonian_loss(actor), make_slices(actor, size=sizes[0])
     slices = slices.exclude("mask", "action_log_prob")
     names = ("observation", "action")
     after = {f"next_{name}": slices["next", name] for name in ("reward", "done", "terminated")}
@@ -859,7 +845,7 @@ def test_neither_a_written_gradient_nor_its_bound_waits(kind):
     params = list(loss.parameters())
     own = [torch.full_like(param, 1e-3) for param in params]
     with NoWaiting():
-        backward_hamiltonian(loss, slices)
+        loss.backward_term(slices)
         add_bounded(params, own, 0.5)
     assert any(not torch.equal(param.grad, base) for param, base in zip(params, own, strict=True))
 
@@ -876,7 +862,7 @@ def test_shapes_alone_are_enough(kind):
     """On the meta device, where no value is ever there to be read."""
     slices = case(kind)[1].to("meta")
     with torch.device("meta"):
-        loss = HamiltonianLoss(make_actor(kind), baseline="value")
+        loss = hamiltonian_loss(make_actor(kind), baseline="value")
     loss.observe(slices)
     out = loss(slices)[NAME]
     out.backward()
@@ -962,3 +948,14 @@ def test_an_old_scale_follows_what_changes():
         scale.observe(torch.tensor([4.0, 6.0]), torch.tensor([True, True]))
     assert scale.mean.item() == pytest.approx(5.0)
     assert scale.variance.item() == pytest.approx(1.0)
+
+
+def test_a_clip_and_a_spread_are_asked_for_where_they_are_used():
+    told = "`clip_epsilon` must lie in .* for a ratio, got `None`"
+    for form in ("ratio", None):
+        with pytest.raises(ValueError, match=told):
+            coin(form=form, clip_epsilon=None)
+    coin(form="log", clip_epsilon=None)
+    loss, slices = case("deterministic", form="log", sigma=None)
+    with pytest.raises(ValueError, match="`sigma` must be given for a deterministic actor"):
+        loss(slices)

@@ -1,4 +1,4 @@
-"""What slices bring: rewards, or what a critic did not expect of them; by hand and by name."""
+"""Rewards of slices, plain or beyond what a critic expected, by hand."""
 
 from __future__ import annotations
 
@@ -130,6 +130,6 @@ def test_slices_keep_their_shape_and_single_tensors_are_given_theirs():
 @pytest.mark.parametrize("shape", [(6,), (2, 3, 1), ()])
 def test_what_is_no_slices_is_refused(shape):
     rows = TensorDict({"next": {"done": torch.zeros(*shape, 1, dtype=torch.bool)}}, shape)
-    told = rf"must have the shape \[slices, steps\], got `\{list(shape)}`; reshape what"
+    told = rf"must have the shape \[slices, steps\], got `\{list(shape)}`; reshape the batch"
     with pytest.raises(ValueError, match=told.replace("]`", r"\]`")):
         as_slices(rows, "done")

@@ -6,6 +6,7 @@ from copy import deepcopy
 
 import pytest
 import torch
+from hamiltonian_cases import hamiltonian_loss
 from tensordict import TensorDict
 
 from torchrl_elegant.modules import (
@@ -15,8 +16,7 @@ from torchrl_elegant.modules import (
     SquashedGaussianActor,
 )
 from torchrl_elegant.objectives import HamiltonianLoss
-from torchrl_elegant.objectives.hamiltonian import written as written_hamiltonian
-from torchrl_elegant.objectives.hamiltonian.written import backward_hamiltonian
+from torchrl_elegant.objectives.hamiltonian import loss as hamiltonian_module
 
 SHAPES = {"observation": (3,), "more": (2, 2)}
 ACTORS = {
@@ -66,19 +66,19 @@ def term_of(loss: HamiltonianLoss, slices: TensorDict, times: int = 1) -> torch.
     return term.detach()
 
 
-@pytest.mark.parametrize("form", ["ratio", "log", "prob", "imitate", None])
+@pytest.mark.parametrize("form", ["ratio", "log", "imitate", None])
 @pytest.mark.parametrize("baseline", ["mean", "value", "zero"])
 @pytest.mark.parametrize("kind", ACTORS)
 def test_it_is_that_of_autograd(kind, form, baseline, monkeypatch):
     actor = ACTORS[kind]()
-    loss = HamiltonianLoss(actor, form=form, gamma=0.9, weight=0.3, baseline=baseline)
+    loss = hamiltonian_loss(actor, form=form, gamma=0.9, weight=0.3, baseline=baseline)
     slices = slices_of(actor)
     loss.observe(slices)
     expected, wanted = term_of(loss, slices), gradients(loss)
     if kind in WRITTEN:
         monkeypatch.setattr(HamiltonianLoss, "forward", None)
     before = deepcopy(slices)
-    found = backward_hamiltonian(loss, slices)
+    found = loss.backward_term(slices)
     assert found.shape == ()
     assert not found.requires_grad
     torch.testing.assert_close(found, expected)
@@ -90,37 +90,37 @@ def test_it_is_that_of_autograd(kind, form, baseline, monkeypatch):
 @pytest.mark.parametrize("kind", ["gaussian", "squashed"])
 def test_it_is_added_to_what_is_there(kind):
     actor = ACTORS[kind]()
-    loss, slices = HamiltonianLoss(actor), slices_of(actor)
+    loss, slices = hamiltonian_loss(actor), slices_of(actor)
     term_of(loss, slices, times=2)
     wanted = gradients(loss)
     for _ in range(2):
-        backward_hamiltonian(loss, slices)
+        loss.backward_term(slices)
     torch.testing.assert_close(gradients(loss), wanted)
 
 
-@pytest.mark.parametrize("form", ["ratio", "log", "prob", "imitate"])
+@pytest.mark.parametrize("form", ["ratio", "log", "imitate"])
 def test_steps_that_are_not_there_have_no_part(form):
     """Whatever was done in them, and however good it is to be dead."""
     actor = ACTORS["gaussian"]()
-    loss, slices = HamiltonianLoss(actor, form=form), slices_of(actor)
+    loss, slices = hamiltonian_loss(actor, form=form), slices_of(actor)
     loss.scale.mean.fill_(-3.0)
-    backward_hamiltonian(loss, slices)
+    loss.backward_term(slices)
     wanted = gradients(loss)
     done = slices["next", "done"].squeeze(-1)
     gone = ~slices["mask"] | (done.cumsum(1) - done.long() > 0)
     assert gone.sum() == 3 * 2 + 2
     for key in ("observation", "action"):
         slices[key][gone] = torch.randn_like(slices[key][gone])
-    backward_hamiltonian(loss, slices)
+    loss.backward_term(slices)
     torch.testing.assert_close(gradients(loss), wanted, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("form", ["ratio", "imitate"])
 def test_nothing_real_gives_nothing(form):
     actor = ACTORS["gaussian"]()
-    loss, slices = HamiltonianLoss(actor, form=form), slices_of(actor)
+    loss, slices = hamiltonian_loss(actor, form=form), slices_of(actor)
     slices["mask"] = torch.zeros(6, 5, dtype=torch.bool)
-    assert backward_hamiltonian(loss, slices).item() == 0.0
+    assert loss.backward_term(slices).item() == 0.0
     assert all(grad.abs().max() == 0.0 for grad in gradients(loss))
 
 
@@ -130,38 +130,38 @@ def test_what_it_does_not_know_takes_autograd(odd, monkeypatch):
     actor = GaussianActor(observation=SHAPES, action_shape=(2,), num_cells=(8,), **options)
     if odd == "frozen":
         actor.log_std.requires_grad_(False)
-    loss = HamiltonianLoss(actor, reduction="sum" if odd == "sum" else "mean")
+    loss = hamiltonian_loss(actor, reduction="sum" if odd == "sum" else "mean")
     slices = slices_of(actor)
     expected, wanted = term_of(loss, slices), gradients(loss)
-    write, written = written_hamiltonian.backward_policy, []
+    write, written = hamiltonian_module.backward_policy, []
     monkeypatch.setattr(
-        written_hamiltonian,
+        hamiltonian_module,
         "backward_policy",
         lambda *args: written.append(write(*args)) or written[-1],
     )
-    torch.testing.assert_close(backward_hamiltonian(loss, slices), expected)
+    torch.testing.assert_close(loss.backward_term(slices), expected)
     assert all(found is None for found in written)
     torch.testing.assert_close(gradients(loss), wanted)
 
 
 def test_values_that_are_not_there_are_named():
     actor = ACTORS["gaussian"]()
-    loss, slices = HamiltonianLoss(actor, baseline="value"), slices_of(actor)
+    loss, slices = hamiltonian_loss(actor, baseline="value"), slices_of(actor)
     with pytest.raises(KeyError, match="must hold `state_value`, in `next` too"):
-        backward_hamiltonian(loss, slices.exclude("state_value"))
+        loss.backward_term(slices.exclude("state_value"))
     assert all(grad is None for grad in gradients(loss))
 
 
 def test_to_imitate_needs_nobodys_log_probability():
     actor = ACTORS["gaussian"]()
-    loss, slices = HamiltonianLoss(actor, form="imitate"), slices_of(actor)
-    wanted = backward_hamiltonian(loss, slices)
-    found = backward_hamiltonian(loss, slices.exclude("action_log_prob"))
+    loss, slices = hamiltonian_loss(actor, form="imitate"), slices_of(actor)
+    wanted = loss.backward_term(slices)
+    found = loss.backward_term(slices.exclude("action_log_prob"))
     assert found == wanted != 0.0
 
 
-def test_a_ratio_needs_what_the_behaviour_found():
+def test_a_ratio_needs_what_the_behavior_found():
     actor = ACTORS["gaussian"]()
-    loss, slices = HamiltonianLoss(actor, form="ratio"), slices_of(actor)
+    loss, slices = hamiltonian_loss(actor, form="ratio"), slices_of(actor)
     with pytest.raises(KeyError, match="action_log_prob"):
-        backward_hamiltonian(loss, slices.exclude("action_log_prob"))
+        loss.backward_term(slices.exclude("action_log_prob"))

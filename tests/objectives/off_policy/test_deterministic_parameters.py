@@ -78,7 +78,7 @@ def test_parts_are_the_whole(make):
 @pytest.mark.parametrize("make", [lean_td3, ordinary_td3])
 @pytest.mark.parametrize(("how", "members"), [("first", 1), ("min", None), ("mean", None)])
 def test_an_update_runs_only_the_members_that_the_actor_raises(make, how, members, monkeypatch):
-    loss, batch = make(actor_value=how), make_batch()
+    loss, batch = make(actor_q=how), make_batch()
     wanted = loss(batch.clone())["loss_actor"]
     asked, frozen = [], type(loss._critic).frozen
     monkeypatch.setattr(
@@ -177,7 +177,7 @@ CHANGES = pytest.mark.parametrize("change", [cast, loaded, deepcopy, pickled, sa
 @LEAN
 @CHANGES
 def test_networks_stay_bound(make, change):
-    """What is written through the loss's parameters is what its networks compute with."""
+    """Networks compute with values that are written through the loss's parameters."""
     loss = change(make())
     dtype = next(loss.parameters()).dtype
     batch = make_batch(dtype=dtype)

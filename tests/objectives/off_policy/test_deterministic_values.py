@@ -109,7 +109,7 @@ def test_critic_of_ddpg():
     loss, batch = ddpg(), rows()
     out = loss(batch)
     # Q(s, 0) = 4: errors -8.7, 3, -8.7
-    torch.testing.assert_close(batch["td_error"], torch.tensor([8.7**2, 9.0, 8.7**2]))
+    torch.testing.assert_close(batch["td_error"], torch.tensor([8.7, 3.0, 8.7]))
     torch.testing.assert_close(out["loss_value"], torch.tensor((2 * 8.7**2 + 9.0) / 3))
     torch.testing.assert_close(out["pred_value"], torch.full((3,), 4.0))
     assert (out["pred_value_max"].item(), out["target_value_max"].item()) == (
@@ -135,7 +135,7 @@ def test_critics_of_td3():
     loss, batch = td3(), rows()
     out = loss(batch)
     # errors of Q = 4: -8.7, 3, -8.7; of Q = 7: -5.7, 6, -5.7; the largest is the priority
-    torch.testing.assert_close(batch["td_error"], torch.tensor([8.7**2, 36.0, 8.7**2]))
+    torch.testing.assert_close(batch["td_error"], torch.tensor([8.7, 6.0, 8.7]))
     by_hand = (2 * 8.7**2 + 9.0 + 2 * 5.7**2 + 36.0) / 3
     torch.testing.assert_close(out["loss_qvalue"], torch.tensor(by_hand))
     torch.testing.assert_close(out["next_state_value"], torch.full((3,), 13.0))
@@ -149,7 +149,7 @@ def test_critics_of_td3():
 )
 def test_actor_of_td3(how, value, slope):
     # at a = 0.25: 4.5 with slope 2, and 5.5 with slope -6
-    loss = td3(actor_value=how)
+    loss = td3(actor_q=how)
     out = loss(rows())
     torch.testing.assert_close(out["loss_actor"], torch.tensor(-value))
     torch.testing.assert_close(out["state_action_value_actor"][:, 0], torch.tensor([4.5, 5.5]))
@@ -160,7 +160,7 @@ def test_actor_of_td3(how, value, slope):
 
 def test_the_first_is_not_the_least():
     def loss(how):
-        made = td3(actor_value=how)
+        made = td3(actor_q=how)
         made.qvalue_network_params["module", "level"].data.copy_(torch.tensor([9.0, 7.0]))
         return made(rows())["loss_actor"].item()
 
@@ -168,7 +168,7 @@ def test_the_first_is_not_the_least():
 
 
 def test_noise_on_the_target_is_clipped_twice():
-    """By ``noise_clip`` first, then by the bounds; a next action of 0.75 gives 10 + 4 * 0.75."""
+    """Clipped by ``noise_clip``, then by the bounds; a next action of 0.75 gives 10 + 4 * 0.75."""
     count, flags = 4000, (False,) * 4000
     batch = rows(flags, flags)
 
@@ -237,8 +237,8 @@ def test_refusals():
         TD3Loss(actor, critic, bounds=(1.0, -1.0))
     with pytest.raises(ValueError, match="`action_spec` must be Bounded, got `Unbounded"):
         TD3Loss(actor, critic, action_spec=Unbounded((2,)))
-    with pytest.raises(ValueError, match=r"`actor_value` must be .*, got `max`"):
-        lean_td3(actor_value="max")
+    with pytest.raises(ValueError, match=r"`actor_q` must be .*, got `max`"):
+        lean_td3(actor_q="max")
     for name in ("policy_noise", "noise_clip"):
         with pytest.raises(ValueError, match=f"`{name}` must be 0 or more, got `-0.1`"):
             lean_td3(**{name: -0.1})

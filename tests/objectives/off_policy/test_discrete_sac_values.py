@@ -185,7 +185,7 @@ def restored(loss):
 @MADE
 @pytest.mark.parametrize("change", [cast, deepcopy, pickled, restored])
 def test_networks_stay_bound(make, change):
-    """What is written through the loss's parameters is what it computes with."""
+    """The loss computes with values that are written through its parameters."""
     loss, batch = make(alpha_init=0.4), make_batch()
     copy = change(deepcopy(loss))
     assert_equal_losses(loss, copy, batch)

@@ -207,7 +207,7 @@ def test_call_by_keyword(make, form):
 
 @DOUBLE
 def test_a_plain_module(double):
-    """What is no actor is made one, as in TorchRL."""
+    """A plain module is made an actor, as in TorchRL."""
     theirs, ours = twins(
         TorchRLDQNLoss,
         DQNLoss,

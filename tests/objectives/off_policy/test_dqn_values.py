@@ -78,7 +78,7 @@ def test_loss_priority_and_gradient():
     loss, batch = table(**ONE), rows()
     out = loss(batch)
     torch.testing.assert_close(out["loss"], torch.tensor((27.0**2 + 1 + 23**2) / 3))
-    torch.testing.assert_close(batch["td_error"], torch.tensor([[729.0], [1.0], [529.0]]))
+    torch.testing.assert_close(batch["td_error"], torch.tensor([[27.0], [1.0], [23.0]]))
     out["loss"].backward()
     grad = loss.value_network_params["net", "bias_1"].grad
     torch.testing.assert_close(grad, torch.tensor([[[-54.0, 2.0, -46.0]]]) / 3)
@@ -89,7 +89,7 @@ def test_members_learn_from_one_target():
     loss, batch = table(**TWO), rows((False,), (False,), (1,))
     out = loss(batch)
     torch.testing.assert_close(out["loss"], torch.tensor(4.4**2 + 2.4**2))
-    torch.testing.assert_close(batch["td_error"], torch.tensor([[4.4**2]]))
+    torch.testing.assert_close(batch["td_error"], torch.tensor([[4.4]]))
     out["loss"].backward()
     grad = loss.value_network_params["net", "bias_1"].grad[:, 0]
     torch.testing.assert_close(grad, torch.tensor([[0.0, -8.8, 0.0], [0.0, -4.8, 0.0]]))
@@ -224,7 +224,7 @@ def pickled(loss):
 @DOUBLE
 @pytest.mark.parametrize("change", [cast, deepcopy, pickled])
 def test_networks_stay_bound(make, double, change):
-    """What is written through the loss's parameters is what it computes with."""
+    """The loss computes with values that are written through its parameters."""
     loss, batch = DQNLoss(make(), double_dqn=double), make_batch()
     move_targets(loss)
     copy = change(deepcopy(loss))

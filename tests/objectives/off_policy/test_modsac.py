@@ -18,7 +18,7 @@ def modsac(num_critics=3, **options):
 
 
 def test_is_sac_with_the_mean():
-    loss, plain, batch = modsac(), lean_loss(3, actor_value="mean"), make_batch()
+    loss, plain, batch = modsac(), lean_loss(3, actor_q="mean"), make_batch()
     plain.load_state_dict(loss.state_dict(), strict=False)
     actual, expected = seeded(loss, batch)[0], seeded(plain, batch)[0]
     assert set(actual.keys()) - set(expected.keys()) == {"critic_error"}
@@ -79,8 +79,8 @@ def constant_std(loss, log_std):
     layer.bias.data[2:] = torch.tensor(log_std)
 
 
-def test_std_pull_by_hand():
-    loss = modsac(std_pull=0.25)
+def test_std_regularization_by_hand():
+    loss = modsac(std_regularization=0.25)
     constant_std(loss, [0.0, 0.0])
     loss.observe(make_batch())
     torch.testing.assert_close(loss.mean_std, torch.ones(2))
@@ -107,7 +107,7 @@ def test_std_pull_by_hand():
     ],
 )
 def test_observe_is_a_running_mean(decay, means):
-    loss = modsac(std_pull=0.1, decay=decay)
+    loss = modsac(std_regularization=0.1, decay=decay)
     for std, expected in zip((1.0, 3.0, 7.0), means, strict=True):
         constant_std(loss, [math.log(std)] * 2)
         loss.observe(make_batch(2, 5))
@@ -116,7 +116,7 @@ def test_observe_is_a_running_mean(decay, means):
 
 
 def test_nothing_is_pulled_before_anything_is_observed():
-    loss, batch = modsac(std_pull=0.5), make_batch()
+    loss, batch = modsac(std_regularization=0.5), make_batch()
     torch.manual_seed(0)
     plain = SACLoss.actor_terms(loss, batch)["loss_actor"]
     torch.manual_seed(0)
@@ -132,7 +132,7 @@ def test_observe_without_a_pull_does_nothing():
 
 @pytest.mark.parametrize("scalars", ["exclude", "non_tensor"])
 def test_no_reduction(scalars):
-    loss = modsac(reduction="none", scalar_output_mode=scalars, std_pull=0.1)
+    loss = modsac(reduction="none", scalar_output_mode=scalars, std_regularization=0.1)
     loss.observe(make_batch())
     out = loss(make_batch(4, 6))
     assert out["loss_actor"].shape == out["loss_qvalue"].shape == (4, 6)
@@ -142,7 +142,7 @@ def test_no_reduction(scalars):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"std_pull": -1.0}, "`std_pull` must not be negative, got `-1.0`"),
+        ({"std_regularization": -1.0}, "`std_regularization` must not be negative, got `-1.0`"),
         ({"decay": 1.0}, r"`decay` must lie in \[0, 1\), got `1.0`"),
     ],
 )
@@ -151,6 +151,6 @@ def test_refusals(options, message):
         modsac(**options)
 
 
-def test_std_pull_needs_an_actor_that_shows_its_std():
+def test_std_regularization_needs_an_actor_that_shows_its_std():
     with pytest.raises(ValueError, match="only a SquashedGaussianActor"):
-        ModSACLoss(torchrl_actor(), lean_critic(), std_pull=0.1)
+        ModSACLoss(torchrl_actor(), lean_critic(), std_regularization=0.1)

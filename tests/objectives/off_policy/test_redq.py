@@ -54,7 +54,7 @@ def test_all_by_hand():
     torch.testing.assert_close(out["target_value"], torch.tensor([2.0, 1.0, 2.0]))
     # squares of (0..4) - 2: 4 1 0 1 4, twice; of (0..4) - 1: 1 0 1 4 9
     torch.testing.assert_close(out["loss_qvalue"], torch.tensor((10.0 + 15.0 + 10.0) / 15))
-    torch.testing.assert_close(batch["td_error"], torch.tensor([4.0, 9.0, 4.0]))
+    torch.testing.assert_close(batch["td_error"], torch.tensor([2.0, 3.0, 2.0]))
     torch.testing.assert_close(out["loss_actor"], torch.tensor(-2.0))
     torch.testing.assert_close(out["state_action_value_actor"], LEVELS.view(5, 1).expand(5, 3))
     out["loss_qvalue"].backward()
@@ -125,7 +125,7 @@ def test_only_drawn_members_are_evaluated(kind):
 def test_is_sac_but_for_scale():
     """Same target and gradients, up to the factor of N, as SAC over the same ensemble."""
     loss = redq(4, sub_sample_len=4, min_alpha=None, max_alpha=None, target_entropy=-2.0)
-    sac = lean_loss(4, actor_value="mean", target_entropy=-2.0)
+    sac = lean_loss(4, actor_q="mean", target_entropy=-2.0)
     state = loss.state_dict()
     state["_target_entropy"] = state.pop("target_entropy_buffer")
     sac.load_state_dict(state)
@@ -230,7 +230,7 @@ def test_refusals(options, message):
         redq(**options)
 
 
-@pytest.mark.parametrize("name", ["gamma", "gSDE", "skip_done_states", "actor_value"])
+@pytest.mark.parametrize("name", ["gamma", "gSDE", "skip_done_states", "actor_q"])
 def test_arguments_that_are_not_there(name):
     with pytest.raises(TypeError, match=name):
         redq(**{name: 0.9})

@@ -56,7 +56,7 @@ def test_each_member_is_drawn_equally_often():
 
 @pytest.mark.parametrize("how", ["min", "mean"])
 def test_what_the_actor_raises(how):
-    loss, batch = lean_loss(4, actor_value=how), make_batch()
+    loss, batch = lean_loss(4, actor_q=how), make_batch()
     torch.manual_seed(0)
     value, metadata = loss.actor_loss(batch)
     torch.manual_seed(0)

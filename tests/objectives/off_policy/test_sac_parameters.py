@@ -20,7 +20,7 @@ def lean(**options):
 
 
 def modsac(**options):
-    loss = lean_loss(3, loss=ModSACLoss, std_pull=0.1, **options)
+    loss = lean_loss(3, loss=ModSACLoss, std_regularization=0.1, **options)
     loss.observe(make_batch())
     return loss
 
@@ -130,7 +130,7 @@ CHANGES = pytest.mark.parametrize("change", [cast, loaded, deepcopy, pickled, sa
 @CHANGES
 @pytest.mark.parametrize("delay", [True, False])
 def test_networks_stay_bound(make, change, delay):
-    """What is written through the loss's parameters is what its networks compute with."""
+    """Networks compute with values that are written through the loss's parameters."""
     loss = change(make(delay_qvalue=delay))
     batch = make_batch(dtype=loss.log_alpha.dtype)
     before = target_of(loss, batch)

@@ -116,7 +116,7 @@ def test_actor_loss_and_gradient():
 
 
 def test_actor_raises_the_mean_where_asked():
-    out = constant_loss(actor_value="mean")(rows())
+    out = constant_loss(actor_q="mean")(rows())
     torch.testing.assert_close(out["loss_actor"], torch.tensor(0.5 * LOG_PROB - 5.5))
 
 
@@ -205,8 +205,8 @@ def test_target_members_must_exist(bad):
 
 
 def test_other_refusals():
-    with pytest.raises(ValueError, match="`actor_value` must be 'min' or 'mean', got `max`"):
-        lean_loss(actor_value="max")
+    with pytest.raises(ValueError, match="`actor_q` must be 'min' or 'mean', got `max`"):
+        lean_loss(actor_q="max")
     with pytest.raises(ValueError, match="`alpha_init` must lie within"):
         lean_loss(fixed_alpha=True, alpha_init=1.0, max_alpha=0.5)
     loss = constant_loss()

@@ -41,7 +41,7 @@ def loaded(loss):
 
 
 def assert_bound(loss, rows) -> None:
-    """What an optimiser writes is what the networks compute with, and it has their gradients."""
+    """Networks compute with values that an optimizer writes, and it has their gradients."""
     networks = [*loss.actor_network.parameters(), *loss.critic_network.parameters()]
     assert {id(p) for p in networks} == {id(p) for p in loss.parameters()}
     assert all(grad is not None for grad in gradients(loss, loss(rows)).values())

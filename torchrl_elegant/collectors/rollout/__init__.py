@@ -1,1 +1,1 @@
-"""Rollouts: how one process steps environments and policy."""
+"""Rollouts in one process: environment and policy stepped directly, a batch at a time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -13,6 +13,7 @@ from torchrl.data import NonTensor, TensorSpec
 from torchrl.data.tensor_specs import Composite, Stacked, StackedComposite
 from torchrl.envs import EnvBase, GymLikeEnv, TransformedEnv
 from torchrl.envs.transforms import (
+    ActionScaling,
     Compose,
     DoubleToFloat,
     InitTracker,
@@ -22,15 +23,16 @@ from torchrl.envs.transforms import (
 )
 
 from torchrl_elegant.envs import GymnasiumEnv
+from torchrl_elegant.envs.wrap import ActionClipping
 
 Key = str | tuple[str, ...]
 
 
 class Leaves:
-    """Reads and writes the entries under some keys; a step of a fast simulator has time for little.
+    """Reads and writes the entries under some keys, faster than `TensorDict.get` and `set`.
 
-    `TensorDict.get` and `set` take 1 us for a nested key, ten times as long as the look into the
-    dictionary behind them, and a multi-agent step asks for some twenty keys.
+    Those take 1 us for a nested key, ten times as long as the lookup in the dictionary behind them,
+    and a multi-agent step asks for some twenty keys.
 
     >>> from tensordict import TensorDict
     >>> leaves = Leaves(["done", ("agents", "reward")])
@@ -54,7 +56,7 @@ class Leaves:
         ]
 
     def read(self, data: TensorDictBase) -> list[Any]:
-        """The entries in the order of `keys`; None for those that are not there."""
+        """Reads the entries in the order of `keys`; None for those that are missing."""
         values: list[Any] = []
         for path, names in self._nodes:
             node: Any = data
@@ -67,7 +69,7 @@ class Leaves:
         return values
 
     def write(self, data: TensorDictBase, values: Sequence[torch.Tensor]) -> None:
-        """Puts the values, in the order of `keys`, in place of what is there."""
+        """Replaces the entries by `values`, in the order of `keys`."""
         at = 0
         for path, names in self._nodes:
             node = data
@@ -78,7 +80,7 @@ class Leaves:
                 at += 1
 
 
-# What a rollout of TorchRL calls around `_step` and `_reset`, and what this file stands in for.
+# Methods that TorchRL's rollout calls around `_step` and `_reset`; this file replaces them.
 _CONTRACT = (
     "any_done",
     "maybe_reset",
@@ -93,14 +95,22 @@ _CONTRACT = (
     "_step_proc_data",
     "_post_step_mdp_hooks",
 )
-# Transforms that reset rows under a mask without looking at it.
-_MASKING = (Compose, DoubleToFloat, InitTracker, RewardSum, StepCounter)
+# Transforms that reset rows under a mask without looking at it, or do nothing at a reset.
+_MASKING = (
+    ActionClipping,
+    ActionScaling,
+    Compose,
+    DoubleToFloat,
+    InitTracker,
+    RewardSum,
+    StepCounter,
+)
 
 
 def keeps_contract(env: EnvBase) -> bool:
-    """Whether `_step` and `_reset` are all that is particular to `env`, a batch of tensors.
+    """Tells whether `env` is a batch of tensors and overrides only `_step` and `_reset`.
 
-    Gymnasium's environments are not for this path: `lean_rollout` steps what is inside of them.
+    Gymnasium's environments take another path: `gymnasium_rollout` steps their simulators.
 
     >>> from torchrl.envs import PendulumEnv, SerialEnv
     >>> keeps_contract(SerialEnv(2, PendulumEnv))
@@ -132,7 +142,7 @@ def _is_plain(env: EnvBase) -> bool:
     if isinstance(env, (GymLikeEnv, GymnasiumEnv)):
         return False
     own = (name for name in _CONTRACT if not _is_inherited(type(env), name))
-    # An environment compiled as a whole, or one that resets itself, takes its own way.
+    # An environment that is compiled as a whole, or resets itself, takes another path.
     instance = ("_compiled_step_and_maybe_reset", "_torchrl_native_autoreset")
     return next(own, None) is None and not any(env.__dict__.get(name) for name in instance)
 
@@ -160,11 +170,10 @@ def _all_specs(spec: TensorSpec) -> Iterator[TensorSpec]:
 class EnvStepper:
     """Steps and resets one batched environment, in lists of leaves.
 
-    An environment whose class says `resets_by_mask = True` promises that its `_reset` does for
-    the rows of the `"_reset"` mask what the mask says, and nothing else, without ever looking at
-    the mask on the host (`torch.where`); an empty mask included. It is then reset under its done
-    flags at every step, with no question that a GPU would have to be waited for. So are
-    `StepCounter`, `RewardSum`, `InitTracker` and `DoubleToFloat` around it.
+    A class with `resets_by_mask = True` promises that its `_reset` resets exactly the rows of the
+    `"_reset"` mask, none for an empty mask, and never looks at the mask on the host
+    (`torch.where`). It is reset under its done flags after every step, so nothing waits for a GPU.
+    The same holds with the transforms of `make_env` around it.
 
     Args:
         env: an environment for which `keeps_contract` holds.
@@ -181,19 +190,19 @@ class EnvStepper:
 
     def __init__(self, env: EnvBase) -> None:
         self._env = env
-        #: Observations and done flags: what a step hands on to the next, and a reset gives anew.
+        #: Observations and done flags: entries that a step passes on and a reset renews.
         self.roots = Leaves([*env._observation_keys_step_mdp, *env._done_keys_step_mdp])
         self.nexts = Leaves([*self.roots.keys, *env.reward_keys])
-        self.resets_by_mask = bool(_declares(env))
+        self.resets_by_mask = _declares(env)
         self._flags = [self.roots.keys.index(key) for key in env.done_keys_groups[0]]
-        # Rewards and done flags may come in another shape, which TorchRL then mends.
+        # Rewards and done flags may come in another shape, which TorchRL corrects.
         specs = env.output_spec["full_reward_spec"], env.output_spec["full_done_spec"]
         shapes = {key: spec.shape for full in specs for key, spec in full.items(True, True)}
         self._shapes = [shapes.get(key) for key in self.nexts.keys]
         self._kwargs = {"set_state": False} if env._supports_set_state else {}
 
     def step(self, data: TensorDictBase) -> list[torch.Tensor]:
-        """What the actions in `data` lead to, in the order of `nexts`."""
+        """Steps with the actions in `data`; returns the outcome in the order of `nexts`."""
         after = self._env._step(data)
         values = self.nexts.read(after)
         for value, shape in zip(values, self._shapes, strict=True):
@@ -229,7 +238,7 @@ class EnvStepper:
         self.roots.write(data, merged)
 
     def _needs_torchrl(self, old: list[Any], new: list[Any]) -> bool:
-        """Whether a reset left something out, has another shape or is done at once."""
+        """Tells whether a reset left out an entry, changed a shape or ended at once."""
         for then, now in zip(new, old, strict=True):
             if then is None or then.shape != now.shape:
                 return True
@@ -246,8 +255,14 @@ class EnvStepper:
         self.roots.write(data, self.roots.read(whole))
 
 
+@runtime_checkable
+class _SaysHowItResets(Protocol):
+    resets_by_mask: bool
+
+
 def _declares(env: EnvBase) -> bool:
     if type(env) is TransformedEnv:
         masking = all(type(transform) in _MASKING for transform in _transforms(env.transform))
         return masking and _declares(env.base_env)
-    return getattr(type(env), "resets_by_mask", False)
+    kind = type(env)
+    return isinstance(kind, _SaysHowItResets) and kind.resets_by_mask

@@ -1,4 +1,8 @@
-"""Gymnasium simulators inside TorchRL environments, stepped directly."""
+"""Access to the Gymnasium simulators inside TorchRL environments, to step them directly.
+
+This file and `policy_calls.py` are the border to the objects of TorchRL and Gymnasium: they ask
+for types and private attributes, because an unknown part must go through TorchRL's own rollout.
+"""
 
 from __future__ import annotations
 
@@ -28,23 +32,23 @@ from torchrl_elegant.envs.wrap import SteadySerialEnv
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stepper:
-    """All that a rollout has to know of an environment to step it without TensorDicts.
+class SimulatorAccess:
+    """Simulators of an environment, and how to write their actions and observations.
 
     Args:
         envs: the simulators, one per row of a batch.
-        leaves: the observations: their keys, and how each is written into an array.
-        decode: a batch of actions as the policy gives them -> one action per simulator.
-        reset: starts an episode of the simulator in a row and returns its first observation.
-        counters: which of `step_count`, `episode_reward` and `is_init` the environment writes.
-        max_steps: where the environment truncates episodes, whatever its simulators say.
-        live: the environment's own arrays `[n, ...]` of the present state, if it has any; they
-            are kept true, so that it may be stepped between rollouts.
+        leaves: keys of the observations, and how each is written into an array.
+        decode: turns a batch of the policy's actions into one action per simulator.
+        reset: starts an episode in a row and returns its first observation.
+        counters: those of `step_count`, `episode_reward` and `is_init` that the environment writes.
+        max_steps: steps after which the environment itself truncates episodes.
+        live: the environment's own arrays `[n, ...]` of the present state, if it has any. A
+            rollout keeps them up to date, so that others may step the environment in between.
 
     >>> from functools import partial
     >>> env = GymnasiumEnv(factories=[partial(gymnasium.make, "CartPole-v1")] * 2)
-    >>> stepper = stepper_of(env)
-    >>> [leaf.key for leaf in stepper.leaves], stepper.decode(np.array([[0, 1], [1, 0]]))
+    >>> access = simulators_of(env)
+    >>> [leaf.key for leaf in access.leaves], access.decode(np.array([[0, 1], [1, 0]]))
     (['observation'], [1, 0])
     """
 
@@ -57,10 +61,23 @@ class Stepper:
     live: Mapping[NestedKey, np.ndarray] | None = None
 
 
-def stepper_of(env: GymnasiumEnv) -> Stepper:
-    """The simulators of one of our own environments."""
+def simulators_of(env: EnvBase) -> SimulatorAccess | None:
+    """Access to the simulators of `env`; None if only TorchRL's rollout gives the same batches.
+
+    Known are `GymnasiumEnv`, and TorchRL's `GymEnv` and `GymWrapper`, alone, in a `SerialEnv`, or
+    under `StepCounter`, `RewardSum`, `InitTracker` and `DoubleToFloat` with their usual keys, in
+    any order and at any depth.
+
+    >>> access = simulators_of(TransformedEnv(GymEnv("Pendulum-v1"), StepCounter(50)))
+    >>> sorted(access.counters), access.max_steps, len(access.envs)
+    (['step_count'], 50, 1)
+    >>> simulators_of(GymEnv("Pendulum-v1", frame_skip=2)) is None
+    True
+    """
+    if type(env) is not GymnasiumEnv:
+        return _torchrl_simulators(env)
     simulators = env.simulators
-    return Stepper(
+    return SimulatorAccess(
         envs=simulators.envs,
         leaves=simulators.leaves,
         decode=simulators.decode,
@@ -70,25 +87,20 @@ def stepper_of(env: GymnasiumEnv) -> Stepper:
     )
 
 
-# What the transforms around an environment write: a key, and for the step count its limit.
+# Keys that the transforms around an environment write; the step count with its limit.
 _Written = tuple[tuple[str, int | None], ...]
 
-_DTYPES = {torch.float64: np.float64, torch.float32: np.float32, torch.int64: np.int64}
-_DTYPES |= {getattr(torch, name): getattr(np, name) for name in ("uint8", "int8", "int32")}
+_DTYPES = {
+    torch.float64: np.float64,
+    torch.float32: np.float32,
+    torch.int64: np.int64,
+    torch.int32: np.int32,
+    torch.int8: np.int8,
+    torch.uint8: np.uint8,
+}
 
 
-def torchrl_stepper(env: EnvBase) -> Stepper | None:
-    """The simulators of `GymEnv` or `GymWrapper`, alone, in a `SerialEnv`, or transformed.
-
-    Known transforms are `StepCounter`, `RewardSum`, `InitTracker` and `DoubleToFloat` under
-    their usual keys, in any order and at any depth.
-
-    >>> stepper = torchrl_stepper(TransformedEnv(GymEnv("Pendulum-v1"), StepCounter(50)))
-    >>> sorted(stepper.counters), stepper.max_steps, len(stepper.envs)
-    (['step_count'], 50, 1)
-    >>> torchrl_stepper(GymEnv("Pendulum-v1", frame_skip=2)) is None
-    True
-    """
+def _torchrl_simulators(env: EnvBase) -> SimulatorAccess | None:
     peeled = _peel(env)
     if peeled is None:
         return None
@@ -137,7 +149,7 @@ def _written_by(transform: Transform) -> _Written | None:
     if kind is InitTracker:
         return (("is_init", None),) if transform.init_key == "is_init" else None
     if kind is DoubleToFloat:
-        # What it does to each entry, and under which name, is read from the specs.
+        # Its effect on each entry shows in the specs.
         return ()
     return None
 
@@ -156,7 +168,7 @@ def _is_plain(env: EnvBase) -> bool:
 
 def _checked(
     env: EnvBase, wrappers: Sequence[EnvBase], written: dict[str, int | None]
-) -> Stepper | None:
+) -> SimulatorAccess | None:
     first = wrappers[0]
     leaves = _leaves(first._env.observation_space, env)
     decode = _decode(first.action_spec, first._env.action_space)
@@ -171,7 +183,7 @@ def _checked(
     ):
         return None
     resets = [wrapper._env.reset for wrapper in wrappers]
-    return Stepper(
+    return SimulatorAccess(
         envs=[wrapper._env for wrapper in wrappers],
         leaves=leaves,
         decode=decode,
@@ -241,7 +253,7 @@ def _leaf(
         return None
     if dtype is None:
         return None
-    # The spec of the row of one simulator, whose shape its arrays have.
+    # The spec of one simulator: it gives its arrays their shape.
     row = spec if not dims else spec[0]
     return ObservationLeaf(key=key, source=source, spec=row, dtype=np.dtype(dtype), offsets=offsets)
 

@@ -1,4 +1,4 @@
-"""Trajectory ids of a whole batch at once, and a pool of ids that can wait for a device."""
+"""Trajectory ids of a whole batch at once, and a pool of ids that counts on a device."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 
 def trajectory_ids(ends: Tensor, *, running: Tensor, first: int | Tensor) -> tuple[Tensor, Tensor]:
-    """The ids of all frames of a batch, and those that run on; without a look at any value.
+    """Numbers the frames of a batch, and the trajectories that go on, without waiting for a device.
 
     Args:
         ends: [time, envs] bool, whether a trajectory ended with the frame.
-        running: [envs] ids that the batch began with.
+        running: [envs] ids at the start of the batch.
         first: id of the next new trajectory; ids are handed out in time, then row by row.
 
     >>> ends = torch.tensor([[0, 1], [1, 1], [0, 0]]).bool()
@@ -22,20 +22,20 @@ def trajectory_ids(ends: Tensor, *, running: Tensor, first: int | Tensor) -> tup
     ([[0, 1], [0, 2], [3, 4]], [3, 4])
     """
     new = ends.flatten().cumsum(0).view_as(ends) + (first - 1)
-    # Ids grow with time, so that the newest of a column is its greatest.
+    # Ids grow with time: the newest of a column is the largest.
     newest = torch.where(ends, new, -1).cummax(0).values
     after = torch.where(newest < 0, running, newest)
     return torch.cat([running.unsqueeze(0), after[:-1]]), after[-1]
 
 
 class DeferredPool:
-    """A pool of trajectory ids whose count stays on the device until somebody asks for it.
+    """A pool of trajectory ids that keeps its count on the device until it is asked for.
 
-    TorchRL's pool counts on the host, which would have to wait for the device at every batch to
-    learn how many trajectories have ended there.
+    TorchRL's pool counts on the host, which would wait for the device at every batch to learn how
+    many trajectories ended.
 
     Args:
-        pool: the pool to count for.
+        pool: TorchRL's pool.
 
     >>> from torchrl.collectors.utils import _TrajectoryPool
     >>> pool = DeferredPool(_TrajectoryPool())

@@ -1,7 +1,7 @@
-"""VMAS stepped through its own interface, where TorchRL's wrapper makes four TensorDicts an agent.
+"""Steps of VMAS environments through their own interface.
 
-A second gain is at resets: the wrapper asks each row of the mask, one tensor at a time, whether it
-is to be reset.
+TorchRL's wrapper makes four TensorDicts for each agent, and at a reset looks at the mask row by
+row; both are avoided here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torchrl_elegant.collectors.rollout.env_steps import Key, Leaves
 
 
 def is_plain_vmas(env: EnvBase) -> bool:
-    """Whether `env` is TorchRL's wrapper itself, over agents whose observations are one tensor.
+    """Tells whether `env` is TorchRL's wrapper itself, over agents with one observation tensor.
 
     >>> from torchrl.envs import PendulumEnv
     >>> is_plain_vmas(PendulumEnv())
@@ -51,7 +51,7 @@ class VmasStepper:
         self._agents = {group: [numbers[name] for name in names] for group, names in groups}
 
     def step(self, data: TensorDictBase) -> list[torch.Tensor]:
-        """What the actions in `data` lead to, in the order of `nexts`."""
+        """Steps with the actions in `data`; returns the outcome in the order of `nexts`."""
         actions: list[Any] = [None] * self._env.n_agents
         for group, agents in self._agents.items():
             chosen = self._env.read_action(data.get((group, "action")), group=group)
@@ -76,7 +76,7 @@ class VmasStepper:
             get_observations=True, get_infos=True, get_rewards=False, get_dones=True
         )
         new = self._values(observations, done, infos)
-        # Rows that run on keep what the step gave: a scenario may observe with noise.
+        # Rows that go on keep the step's values: a scenario may add noise to observations.
         merged = [
             torch.where(rows.view(-1, *[1] * (now.ndim - 1)), new[key], now)
             for key, now in zip(self.roots.keys, self.roots.read(data), strict=True)

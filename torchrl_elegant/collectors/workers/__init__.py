@@ -1,1 +1,1 @@
-"""Worker processes of collectors: what they run, how they hand over rows, how they are watched."""
+"""Worker processes of collectors: how they start, wait for tickets, hand over rows, and end."""

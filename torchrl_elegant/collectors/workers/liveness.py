@@ -1,4 +1,4 @@
-"""No process outlives its parent, and no death goes unnoticed."""
+"""Ends of processes: none outlives its parent, and each death is reported."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ class _Closable(Protocol):
     def shutdown(self, *, raise_on_error: bool) -> None: ...
 
 
+# Process groups exist on POSIX systems only.
+_HAS_GROUPS = os.name == "posix"
+
 _open: weakref.WeakSet[_Closable] = weakref.WeakSet()
 
 
 def close_at_exit(collector: _Closable) -> None:
-    """Shuts `collector` down when the interpreter exits, unless it is gone by then."""
+    """Shuts `collector` down when the interpreter exits, if it still exists then."""
     _open.add(collector)
 
 
@@ -34,17 +37,17 @@ def _close_all() -> None:
 
 
 def leave_with_parent() -> None:
-    """Ends this process and its children as soon as the parent is gone, however it went."""
+    """Ends this process and its children as soon as the parent has ended in any way."""
     parent = multiprocessing.parent_process()
     if parent is None:
         raise RuntimeError("`leave_with_parent` must run in a multiprocessing worker process")
-    if hasattr(os, "setpgid"):
-        # A group of its own lets environments with processes of theirs end together with it.
+    if _HAS_GROUPS:
+        # In a group of its own it takes the processes of its environments with it.
         os.setpgid(0, 0)
 
     def watch() -> None:
         connection.wait([parent.sentinel])
-        if hasattr(os, "killpg"):
+        if _HAS_GROUPS:
             os.killpg(0, signal.SIGKILL)
         os._exit(1)
 
@@ -52,14 +55,14 @@ def leave_with_parent() -> None:
 
 
 def leave_now() -> None:
-    """Ends this process in good order, without the second that tearing torch down takes."""
+    """Ends this process in good order, but skips the second in which torch is torn down."""
     atexit._run_exitfuncs()
     os._exit(0)
 
 
 def end_group(group: int) -> None:
-    """Kills what a dead worker left behind of its process group."""
-    if hasattr(os, "killpg"):
+    """Kills the processes that a dead worker has left in its group."""
+    if _HAS_GROUPS:
         try:
             os.killpg(group, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
@@ -71,7 +74,7 @@ class WorkerDiedError(RuntimeError):
 
 
 def raise_if_dead(processes: Sequence[BaseProcess], message: Callable[[int], str]) -> None:
-    """Names the first process that has ended or reported a `message`, and how it came to it."""
+    """Raises for the first process that has ended or left a `message`; names it and the cause."""
     for worker, process in enumerate(processes):
         report, code = message(worker), process.exitcode
         if code is not None or report:
@@ -82,7 +85,7 @@ def raise_if_dead(processes: Sequence[BaseProcess], message: Callable[[int], str
 
 
 def cause_of_death(exitcode: int | None) -> str:
-    """How a process ended, in words.
+    """Cause of a process's end, in words.
 
     >>> cause_of_death(-9), cause_of_death(1)
     ('was killed by SIGKILL (exit code -9)', 'died with exit code 1')

@@ -1,41 +1,124 @@
-"""Pace of worker processes beside a learner."""
+"""Pace of worker processes: each asks for a ticket before every rollout."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from multiprocessing.context import BaseContext
 from typing import NamedTuple
 
 from torchrl._utils import _get_mp_ctx
 
-_NAP = 0.02  # seconds; bounds the delay should a bell ring between the last look and the wait
-
-_TICKETED, _UPDATES, _STOP, _INTERRUPT, _HOLD, _HEADER = range(6)
+_NAP = 0.02  # seconds; bounds the delay if a bell rings between the last look and the wait
 
 
 class Ticket(NamedTuple):
-    """Leave to collect `frames` frames, the first being number `start` of the whole run."""
+    """Permission to collect `frames` frames; the first has number `start` in the whole run."""
 
     start: int
     frames: int
 
 
-class Pacer:
-    """Grants frames to workers and updates to the learner at a fixed ratio.
+class Gates:
+    """Gates at which worker processes wait for tickets; subclasses decide when they get one.
 
-    The learner never waits for a lock that a worker might hold when it is killed: what it writes
-    is read by the workers without one, and only workers compete for tickets.
+    The learner never waits for a lock that a worker may hold when it is killed: workers read
+    what the learner writes without a lock.
+
+    Args:
+        workers: number of worker processes.
+    """
+
+    def __init__(self, *, workers: int) -> None:
+        if workers < 1:
+            raise ValueError(f"`workers` must be at least 1, got {workers}")
+        context = _get_mp_ctx()
+        self._workers = workers
+        self._stop, self._interrupts = context.RawValue("q", 0), context.RawValue("q", 0)
+        self._waiting = context.RawArray("q", workers)
+        self._begun = context.RawArray("q", workers)
+        self._bells = [context.Semaphore(0) for _ in range(workers)]
+
+    def interrupt(self, on: int) -> None:
+        """Calls the workers away from their gates to read messages (1), or lets them return (0)."""
+        self._interrupts.value += 1 if on else -1
+        self._ring()
+
+    def stop(self) -> None:
+        """Refuses all further tickets and wakes all workers."""
+        self._stop.value = 1
+        self._ring()
+
+    @property
+    def interrupted(self) -> bool:
+        """True if workers must leave their gates, to stop or to read messages."""
+        return bool(self._stop.value or self._interrupts.value)
+
+    @property
+    def stopped(self) -> bool:
+        """True if :meth:`stop` was called."""
+        return bool(self._stop.value)
+
+    def gate(self, worker: int) -> Gate:
+        """The gate of worker number `worker`; its process makes it once."""
+        return Gate(self, worker)
+
+    def _ticket(self, frames: int, taken: int) -> Ticket | None:
+        """A ticket for a worker that has `taken` so many before, or None if it must wait."""
+        raise NotImplementedError
+
+    def _ring(self) -> None:
+        for worker in range(self._workers):
+            if self._waiting[worker]:
+                self._waiting[worker] = 0
+                self._bells[worker].release()
+
+
+class Gate:
+    """Gate of one worker: `acquire` blocks until the worker may collect.
+
+    >>> gate = Pacer(workers=1, total_frames=5).gate(0)
+    >>> gate.acquire(4), gate.acquire(4)
+    (Ticket(start=0, frames=4), Ticket(start=4, frames=1))
+    """
+
+    def __init__(self, gates: Gates, worker: int) -> None:
+        if not 0 <= worker < gates._workers:
+            raise ValueError(f"`worker` must lie in [0, {gates._workers}), got {worker}")
+        self._gates, self._worker, self._taken = gates, worker, 0
+
+    def acquire(self, frames: int) -> Ticket | None:
+        """A ticket for up to `frames` frames, or None if the workers are interrupted."""
+        gates, worker = self._gates, self._worker
+        while not gates.interrupted:
+            ticket = gates._ticket(frames, self._taken)
+            if ticket is None:
+                gates._waiting[worker] = 1
+                # A second look: the learner may have moved on before the flag was up.
+                ticket = gates._ticket(frames, self._taken)
+                if ticket is None and not gates.interrupted:
+                    gates._bells[worker].acquire(timeout=_NAP)
+                gates._waiting[worker] = 0
+            if ticket is not None:
+                self._taken += 1
+                return ticket
+        return None
+
+    def begin(self) -> None:
+        """Says that the weights for the last ticket are taken: newer ones do not change it."""
+        self._gates._begun[self._worker] = self._taken
+
+
+class Pacer(Gates):
+    """Tickets for workers and updates for the learner, at a fixed ratio.
 
     Args:
         workers: number of worker processes.
         updates_per_frame: ratio to hold; `None` leaves both sides free.
         warmup_frames: frames that ask for no update.
-        total_frames: frames to grant in all, the last ticket being cut to fit; `None` for no end.
+        total_frames: frames to grant in all; the last ticket is cut to fit. `None` for no end.
         slack_frames: how far the workers may be ahead of the learner.
-        frames_done: frames already collected by the run that is resumed.
-        updates_done: updates already made by the run that is resumed.
-        context: multiprocessing context; TorchRL's by default.
+        frames_done: frames that a resumed run has collected before.
+        updates_done: updates that a resumed run has made before.
 
     >>> pacer = Pacer(workers=1, updates_per_frame=0.5, warmup_frames=10, slack_frames=4)
     >>> pacer.gate(0).acquire(10)
@@ -57,10 +140,8 @@ class Pacer:
         slack_frames: int = 0,
         frames_done: int = 0,
         updates_done: int = 0,
-        context: BaseContext | None = None,
     ) -> None:
-        if workers < 1:
-            raise ValueError(f"`workers` must be at least 1, got {workers}")
+        super().__init__(workers=workers)
         if updates_per_frame is not None and not 0 < updates_per_frame < math.inf:
             raise ValueError(
                 "`updates_per_frame` must be a positive number, or None to leave both sides "
@@ -79,207 +160,105 @@ class Pacer:
             raise ValueError(
                 f"`total_frames` must be at least `frames_done` ({frames_done}), got {total_frames}"
             )
-        self.updates_per_frame = updates_per_frame
-        self.warmup_frames = warmup_frames
-        self.total_frames = total_frames
-        self.slack_frames = slack_frames
-        self._workers = workers
-        context = _get_mp_ctx() if context is None else context
-        self._cells = context.RawArray("q", _HEADER + workers)
-        self._lock = context.Lock()
-        self._bells = [context.Semaphore(0) for _ in range(workers)]
+        self._rate, self._warmup = updates_per_frame, warmup_frames
+        self._total, self._slack = total_frames, slack_frames
+        context = _get_mp_ctx()
+        self._frames, self._updates = context.RawValue("q", 0), context.RawValue("q", 0)
+        self._held = context.RawValue("q", 0)
+        self._lock = context.Lock()  # only workers compete for it
         self.restore(frames=frames_done, updates=updates_done)
 
-    # The learner's side
-
     def updates_due(self, frames: int) -> int:
-        """How many updates the learner owes once `frames` frames have arrived."""
-        if self.updates_per_frame is None:
+        """Number of updates that the learner owes once `frames` frames have arrived."""
+        if self._rate is None:
             return 0
         # 0.1 * 30 and its like fall short of the whole number by one rounding error.
-        owed = math.floor(self.updates_per_frame * (frames - self.warmup_frames) + 1e-6)
+        owed = math.floor(self._rate * (frames - self._warmup) + 1e-6)
         return max(0, owed - self.updates_done)
 
     def note_updates(self, count: int = 1) -> None:
-        """Enters `count` finished updates and wakes the workers that waited for them."""
-        self._cells[_UPDATES] += count
+        """Counts `count` finished updates and wakes the workers that waited for them."""
+        self._updates.value += count
         self._ring()
 
     @property
     def updates_done(self) -> int:
-        """Updates entered so far, those of the resumed run included."""
-        return self._cells[_UPDATES]
+        """Updates counted so far, those of the resumed run included."""
+        return self._updates.value
 
     @property
     def frames_ticketed(self) -> int:
-        """Frames granted so far, in flight ones included."""
-        return self._cells[_TICKETED]
+        """Frames granted so far, whether they have arrived or not."""
+        return self._frames.value
 
     def restore(self, *, frames: int, updates: int) -> None:
-        """Sets both counters, for a run that resumes; no worker may be collecting."""
-        self._cells[_TICKETED] = frames
-        self._cells[_UPDATES] = updates
+        """Sets both counters for a resumed run; no worker may be collecting."""
+        self._frames.value, self._updates.value = frames, updates
 
     def hold(self, alive: Callable[[], None]) -> None:
-        """Grants no ticket from here on; `alive` raises if the wait for a worker is in vain."""
-        self._cells[_HOLD] = 1
-        # A worker that looked before the flag rose holds the lock until its ticket is entered.
+        """Grants no ticket from here on; `alive` raises if a worker that is waited for is dead."""
+        self._held.value = 1
+        # A worker that looked before the flag rose holds the lock until its ticket is counted.
         while not self._lock.acquire(timeout=_NAP):
             alive()
         self._lock.release()
 
     def release(self) -> None:
         """Grants tickets again after :meth:`hold`."""
-        self._cells[_HOLD] = 0
+        self._held.value = 0
         self._ring()
 
-    def interrupt(self, on: int) -> None:
-        """Calls the workers out of the gate (1) so that they read their mail, or lets go (0)."""
-        self._cells[_INTERRUPT] += 1 if on else -1
-        self._ring()
-
-    def stop(self) -> None:
-        """Refuses every ticket for good and wakes all workers."""
-        self._cells[_STOP] = 1
-        self._ring()
-
-    def _ring(self) -> None:
-        for worker in range(self._workers):
-            if self._cells[_HEADER + worker]:
-                self._cells[_HEADER + worker] = 0
-                self._bells[worker].release()
-
-    # The workers' side
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether workers must leave the gate, to stop or to read their mail."""
-        return bool(self._cells[_STOP] or self._cells[_INTERRUPT])
-
-    @property
-    def stopped(self) -> bool:
-        """Whether :meth:`stop` was called."""
-        return bool(self._cells[_STOP])
-
-    def gate(self, worker: int) -> Gate:
-        """The gate that worker number `worker` passes before each rollout."""
-        return Gate(self, worker)
+    def _ticket(self, frames: int, taken: int) -> Ticket | None:
+        return self._grant(frames)
 
     def _grant(self, frames: int) -> Ticket | None:
         if not self._lock.acquire(timeout=_NAP):
             return None
         try:
-            start = self._cells[_TICKETED]
-            if self.total_frames is not None:
-                frames = min(frames, self.total_frames - start)
-            if frames <= 0 or self._cells[_HOLD] or not self._within_reach(start + frames):
+            start = self._frames.value
+            if self._total is not None:
+                frames = min(frames, self._total - start)
+            if frames <= 0 or self._held.value or not self._within_reach(start + frames):
                 return None
-            self._cells[_TICKETED] = start + frames
+            self._frames.value = start + frames
             return Ticket(start, frames)
         finally:
             self._lock.release()
 
     def _within_reach(self, frames: int) -> bool:
-        rate = self.updates_per_frame
-        if rate is None:
+        if self._rate is None:
             return True
         # The extra update is the fraction of one that `updates_due` rounds away: without it a
         # learner that owes nothing and a worker that may not collect would wait for each other.
-        allowed = self._cells[_UPDATES] + rate * self.slack_frames + 1
-        return (frames - self.warmup_frames) * rate <= allowed
+        allowed = self._updates.value + self._rate * self._slack + 1
+        return (frames - self._warmup) * self._rate <= allowed
 
 
-class Gate:
-    """One worker's way to its tickets: `acquire` blocks until it may collect.
+class Rounds(Gates):
+    """One ticket for each worker in a round, however fast it is.
 
-    >>> gate = Pacer(workers=1, total_frames=5).gate(0)
-    >>> gate.acquire(4), gate.acquire(4)
-    (Ticket(start=0, frames=4), Ticket(start=4, frames=1))
-    """
-
-    def __init__(self, pacer: Pacer, worker: int) -> None:
-        if not 0 <= worker < pacer._workers:
-            raise ValueError(f"`worker` must lie in [0, {pacer._workers}), got {worker}")
-        self._pacer, self._worker = pacer, worker
-
-    def acquire(self, frames: int) -> Ticket | None:
-        """A ticket for up to `frames` frames, or None once the pacer interrupts."""
-        pacer, flag = self._pacer, _HEADER + self._worker
-        while not pacer.interrupted:
-            ticket = pacer._grant(frames)
-            if ticket is None:
-                pacer._cells[flag] = 1
-                # A second look: the learner may have moved on before the flag was up.
-                ticket = pacer._grant(frames)
-                if ticket is None and not pacer.interrupted:
-                    pacer._bells[self._worker].acquire(timeout=_NAP)
-                pacer._cells[flag] = 0
-            if ticket is not None:
-                return ticket
-        return None
-
-    def began(self) -> None:
-        """Called once the weights for a rollout are taken; nobody asks here."""
-
-
-class Turns(Pacer):
-    """A pacer that gives each worker one ticket a round, whoever is the faster.
-
-    Args:
-        workers: number of worker processes.
-        context: multiprocessing context; TorchRL's by default.
-
-    >>> turns = Turns(workers=1)
-    >>> turns.grant(start=40)
-    >>> turns.gate(0).acquire(4)
+    >>> rounds = Rounds(workers=1)
+    >>> rounds.grant(start=40)
+    >>> rounds.gate(0).acquire(4)
     Ticket(start=40, frames=4)
     """
 
-    def __init__(self, *, workers: int, context: BaseContext | None = None) -> None:
-        context = _get_mp_ctx() if context is None else context
-        super().__init__(workers=workers, context=context)
-        self._rounds = context.RawValue("q", 0)
-        self._start = context.RawValue("q", 0)
-        self._begun = context.RawArray("q", workers)
+    def __init__(self, *, workers: int) -> None:
+        super().__init__(workers=workers)
+        context = _get_mp_ctx()
+        self._start, self._round = context.RawValue("q", 0), context.RawValue("q", 0)
 
     def grant(self, *, start: int) -> None:
-        """Lets every worker collect once; the first frame of the round is number `start`."""
-        # The count last: it is what workers look at.
+        """Lets every worker collect once; the first frame of the round has number `start`."""
+        # The round last: workers look at it first.
         self._start.value = start
-        self._rounds.value += 1
+        self._round.value += 1
         self._ring()
 
     @property
     def begun(self) -> bool:
-        """Whether every worker has taken up the weights for its turn of the last round."""
-        return min(self._begun) == self._rounds.value
+        """True if every worker has taken its weights for the last round."""
+        return min(self._begun) == self._round.value
 
-    def gate(self, worker: int) -> TurnGate:
-        """The gate that worker number `worker` passes before each rollout."""
-        return TurnGate(self, worker)
-
-
-class TurnGate(Gate):
-    """One worker's way to its tickets: `acquire` blocks until the round has begun."""
-
-    def __init__(self, turns: Turns, worker: int) -> None:
-        super().__init__(turns, worker)
-        self._turns, self._taken = turns, 0
-
-    def acquire(self, frames: int) -> Ticket | None:
-        """A ticket for `frames` frames, or None once the pacer interrupts."""
-        turns, flag = self._turns, _HEADER + self._worker
-        while not turns.interrupted:
-            if turns._rounds.value > self._taken:
-                self._taken += 1
-                return Ticket(turns._start.value, frames)
-            turns._cells[flag] = 1
-            # A second look: the round may have begun before the flag was up.
-            if turns._rounds.value == self._taken and not turns.interrupted:
-                turns._bells[self._worker].acquire(timeout=_NAP)
-            turns._cells[flag] = 0
-        return None
-
-    def began(self) -> None:
-        """Says that this turn's weights are taken: newer ones no longer change it."""
-        self._turns._begun[self._worker] = self._taken
+    def _ticket(self, frames: int, taken: int) -> Ticket | None:
+        return Ticket(self._start.value, frames) if self._round.value > taken else None

@@ -1,9 +1,8 @@
-"""Policy weights in shared memory: one writer, any number of readers, never a torn read."""
+"""Policy weights in shared memory: one writer, many readers, and nobody reads half an update."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from multiprocessing.context import BaseContext
 from typing import TypeAlias
 
 import torch
@@ -22,30 +21,16 @@ def _named_tensors(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from policy.named_buffers()
 
 
-def one_source(
-    given: Weights | None, named: Mapping[str, Weights] | None, *, default: Weights
-) -> Weights:
-    """The weights meant by the arguments of TorchRL's `update_policy_weights_`."""
-    if named is None:
-        return default if given is None else given
-    if given is not None or set(named) != {"policy"}:
-        raise ValueError(
-            f"`weights_dict` must be given alone and hold 'policy' only, got {sorted(named)}"
-        )
-    return named["policy"]
-
-
 class SharedWeights:
-    """The newest parameters and buffers of a policy, for processes that read them at leisure.
+    """Newest parameters and buffers of a policy; each process reads them when it likes.
 
-    TorchRL's shared-memory scheme lets the receivers act on the sender's own tensors, and its
-    others need a message per worker, which discards a rollout in progress. Here `publish` copies
-    into one block of shared memory under a lock and counts up a version; `pull` copies out, under
-    the same lock, only when the version has moved.
+    In TorchRL's shared-memory scheme receivers act on the sender's own tensors, and its other
+    schemes send each worker a message, which discards a rollout in progress. Here `publish`
+    copies into one block of shared memory under a lock and raises a version number; `pull`
+    copies out, under the same lock, only if the version has changed.
 
     Args:
-        policy: the module whose parameters and buffers are shared; any device.
-        context: multiprocessing context; TorchRL's by default.
+        policy: the module whose parameters and buffers are shared; on any device.
 
     >>> source, target = nn.Linear(1, 1), nn.Linear(1, 1)
     >>> weights = SharedWeights(source)
@@ -55,7 +40,7 @@ class SharedWeights:
     True
     """
 
-    def __init__(self, policy: nn.Module, *, context: BaseContext | None = None) -> None:
+    def __init__(self, policy: nn.Module) -> None:
         if not isinstance(policy, nn.Module):
             raise TypeError(
                 f"`policy` must be a torch.nn.Module to have weights, got {type(policy).__name__}"
@@ -67,7 +52,7 @@ class SharedWeights:
             size += -(-tensor.numel() * tensor.element_size() // _ALIGNMENT) * _ALIGNMENT
         self._required = self._layout.keys() & policy.state_dict().keys()
         self._block = torch.zeros(size, dtype=torch.uint8).share_memory_()
-        context = _get_mp_ctx() if context is None else context
+        context = _get_mp_ctx()
         self._version = context.RawValue("q", 0)
         self._lock = context.Lock()
         self._views: dict[str, Tensor] | None = None
@@ -76,21 +61,16 @@ class SharedWeights:
 
     @property
     def version(self) -> int:
-        """How often weights were published."""
+        """Number of times that weights were published."""
         return self._version.value
 
     @torch.no_grad()
-    def publish(
-        self,
-        source: Weights,
-        *,
-        alive: Callable[[], None] | None = None,
-    ) -> int:
+    def publish(self, source: Weights, *, alive: Callable[[], None] | None = None) -> int:
         """Makes `source` the newest weights and returns their version.
 
         Args:
             source: a module, its `state_dict`, or its `TensorDict.from_module`.
-            alive: called while a reader keeps the lock for long; raises if that reader is dead.
+            alive: called while a reader holds the lock for long; raises if that reader is dead.
         """
         named = self._select(source)
         # Device transfers happen before the lock: readers wait for a memory copy at most.
@@ -109,11 +89,11 @@ class SharedWeights:
 
     @torch.no_grad()
     def pull(self, policy: nn.Module) -> bool:
-        """Copies newer weights into `policy`, and says whether there were any."""
+        """Copies newer weights into `policy`; False if there were none."""
         if self._version.value == self._seen:
             return False
         views = self._shared()
-        # A writer that dies inside leaves the lock taken: the reader then keeps what it has.
+        # A writer that dies here leaves the lock taken: the reader then keeps its weights.
         if not self._lock.acquire(timeout=_PATIENCE):
             return False
         try:
@@ -154,5 +134,5 @@ class SharedWeights:
         return chosen
 
     def __getstate__(self) -> dict:
-        # Views would travel as tensors of their own; a new reader has seen nothing yet.
+        # Views would be pickled as tensors of their own; a new reader has seen nothing yet.
         return {**self.__dict__, "_views": None, "_seen": 0}

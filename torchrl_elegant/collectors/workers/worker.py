@@ -1,43 +1,54 @@
-"""The main function of a worker process."""
+"""Worker process: it waits for a ticket, collects one rollout, leaves the rows, and so on."""
 
 from __future__ import annotations
 
 import random
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.collectors.sync import SyncCollector
 from torchrl_elegant.collectors.workers.liveness import leave_now, leave_with_parent
-from torchrl_elegant.collectors.workers.pacing import Pacer, Ticket
-from torchrl_elegant.collectors.workers.staging import RowStage
+from torchrl_elegant.collectors.workers.pacing import Gates, Ticket
+from torchrl_elegant.collectors.workers.rings import RowRings
 from torchrl_elegant.collectors.workers.weights import SharedWeights
 
 
-class EpisodeTally:
-    """Returns and lengths of episodes that run on from one rollout into the next.
+class EpisodeLog:
+    """Returns and lengths of episodes, which may run on from one rollout into the next.
 
-    Counted here rather than read from the rows, because any environment has a reward and a done
-    flag while its own counters may be absent, or left out of the keys that are stored.
+    Counted from rewards and done flags, because an environment's own counters may be absent, or
+    left out of the keys that are stored. The return is the mean over agents and reward keys; an
+    episode ends where any of the `done_keys` is set.
+
+    Args:
+        envs: environments of a batch.
+        reward_keys: rewards, such as `env.reward_keys`.
+        done_keys: flags that end an episode, such as `ending_keys(env)`.
 
     >>> import torch
     >>> from tensordict import TensorDict
-    >>> tally = EpisodeTally(envs=1)
+    >>> log = EpisodeLog(envs=1, reward_keys=["reward"], done_keys=["done"])
     >>> batch = TensorDict(
     ...     {"next": {"reward": torch.ones(3, 1), "done": torch.tensor([[0], [1], [0]]).bool()}},
     ...     [3],
     ... )
-    >>> tally.add(batch, rows=3), tally.add(batch, rows=3)
+    >>> log.add(batch, rows=3), log.add(batch, rows=3)
     ([(2.0, 2)], [(3.0, 3)])
     """
 
-    def __init__(self, *, envs: int) -> None:
+    def __init__(
+        self, *, envs: int, reward_keys: Sequence[NestedKey], done_keys: Sequence[NestedKey]
+    ) -> None:
+        self._reward_keys, self._done_keys = reward_keys, done_keys
         self._returns = np.zeros(envs)
         self._lengths = np.zeros(envs, dtype=np.int64)
 
@@ -47,12 +58,19 @@ class EpisodeTally:
 
     def add(self, batch: TensorDictBase, *, rows: int) -> list[tuple[float, int]]:
         """Episodes that ended within the first `rows` rows of a rollout [*envs, time]."""
-        reward, done = batch.get(("next", "reward"), None), batch.get(("next", "done"), None)
-        if reward is None or done is None:
+        after, time = batch.get("next"), batch.shape[-1]
+        found = [
+            [after.get(key, None) for key in keys] for keys in (self._reward_keys, self._done_keys)
+        ]
+        # A `postproc` may have left them out.
+        if any(value is None for values in found for value in values):
             return []
-        time = batch.shape[-1]
-        rewards = reward.reshape(len(self._returns), time, -1).double().sum(-1).cpu().numpy()
-        dones = done.reshape(*rewards.shape, -1).any(-1).cpu().numpy()
+        columns = [
+            [value.reshape(len(self._returns), time, -1) for value in values] for values in found
+        ]
+        means = [value.double().mean(-1).cpu().numpy() for value in columns[0]]
+        rewards = sum(means) / len(means)
+        dones = reduce(np.logical_or, (value.any(-1).cpu().numpy() for value in columns[1]))
         finished: list[tuple[float, int]] = []
         for env in np.flatnonzero(dones.any(1)):
             begin = 0
@@ -70,69 +88,78 @@ class EpisodeTally:
         return finished
 
 
+def ending_keys(env: EnvBase) -> list[NestedKey]:
+    """Done flags whose rows are reset: those at the root, or nested ones where it has none.
+
+    >>> from torchrl.envs import PendulumEnv
+    >>> ending_keys(PendulumEnv())
+    ['done']
+    """
+    # TorchRL's rule: flags below others that reset the whole row reset nothing themselves.
+    keys = env._filtered_reset_keys
+    return ["done" if isinstance(key, str) else (*key[:-1], "done") for key in keys]
+
+
 MESSAGE_BYTES = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerLink:
-    """All that the parent and its workers share."""
+    """Memory and locks that the parent shares with its workers."""
 
-    pacer: Pacer
-    stage: RowStage
+    gates: Gates
+    rings: RowRings
     weights: SharedWeights | None
     messages: torch.Tensor  # [workers, MESSAGE_BYTES] uint8
     init_random_frames: int
 
-    @property
-    def workers(self) -> int:
-        """Number of workers."""
-        return len(self.messages)
-
     def report(self, worker: int, text: str) -> None:
-        """Leaves the traceback of a dying worker for the parent, its end where it is too long."""
+        """Leaves the traceback of a dying worker for the parent; keeps its end if it is long."""
         tail = text.encode()[-MESSAGE_BYTES:]
         codes = torch.frombuffer(bytearray(tail), dtype=torch.uint8)
         self.messages[worker, 1 : len(tail)] = codes[1:]
         self.messages[worker, 0] = codes[0]  # last, because it is what the parent looks at
 
     def message(self, worker: int) -> str:
-        """What the worker reported; empty when it did not."""
+        """Traceback that the worker has left; empty if there is none."""
         if not self.messages[worker, 0]:
             return ""
         return bytes(self.messages[worker].tolist()).rstrip(b"\0").decode(errors="replace")
 
 
 class WorkerCollector(SyncCollector):
-    """A collector that asks for leave before each rollout and stages what it collected.
+    """Collector inside a worker: it gets a ticket before each rollout and leaves rows in its ring.
 
-    One step of its iterator is not one rollout but all of them, until the parent wants to stop or
-    to send a message: rows are staged before the mail is read, so that no message costs a batch,
-    and the pipe is not polled between rollouts.
+    One step of its iterator is not one rollout but many, until the parent wants to stop or to
+    send a message. Rows reach the ring before the message is read, so that no message costs a
+    batch, and the pipe is not polled between rollouts.
     """
 
-    def __init__(self, *args, link: WorkerLink, worker_idx: int, **kwargs) -> None:
+    def __init__(self, *args: Any, link: WorkerLink, worker_idx: int, **kwargs: Any) -> None:
         super().__init__(*args, worker_idx=worker_idx, **kwargs)
         self._link = link
-        self._gate = link.pacer.gate(worker_idx)
-        self._writer = link.stage.writer(worker_idx)
-        self._tally = EpisodeTally(envs=self.n_env)
+        self._gate = link.gates.gate(worker_idx)
+        self._writer = link.rings.writer(worker_idx)
+        self._episodes = EpisodeLog(
+            envs=self.n_env, reward_keys=self.env.reward_keys, done_keys=ending_keys(self.env)
+        )
         self._failed = False
 
     def iterator(self) -> Iterator[None]:
-        """Collects until called; yields nothing but its turn."""
+        """Collects until the parent interrupts; then yields None."""
         while True:
             try:
-                self._collect_until_called()
+                self._collect_until_interrupted()
             except BaseException:
                 self._failed = True
                 self._link.report(self.worker_idx, traceback.format_exc())
                 raise
             yield None
 
-    def reset(self, index=None, **kwargs) -> None:
+    def reset(self, index: Any = None, **kwargs: Any) -> None:
         """Resets the environments and forgets their episodes in progress."""
         super().reset(index, **kwargs)
-        self._tally.clear()
+        self._episodes.clear()
 
     def shutdown(
         self,
@@ -140,14 +167,14 @@ class WorkerCollector(SyncCollector):
         close_env: bool = True,
         raise_on_error: bool = True,
     ) -> None:
-        """Closes the environment, and leaves the process if that is what the parent asked for."""
+        """Closes the environment, and ends the process if the parent asked for it."""
         super().shutdown(timeout, close_env, raise_on_error)
-        if self._link.pacer.stopped and not self._failed:
+        if self._link.gates.stopped and not self._failed:
             leave_now()
 
-    def _collect_until_called(self) -> None:
-        pacer = self._link.pacer
-        while self._writer.reserve(lambda: pacer.interrupted):
+    def _collect_until_interrupted(self) -> None:
+        gates = self._link.gates
+        while self._writer.reserve(lambda: gates.interrupted):
             ticket = self._gate.acquire(self.requested_frames_per_batch)
             if ticket is None:
                 return
@@ -156,39 +183,47 @@ class WorkerCollector(SyncCollector):
     def _collect(self, ticket: Ticket) -> None:
         if self._link.weights is not None:
             self._link.weights.pull(self.policy)
-        self._gate.began()
+        self._gate.begin()
         if self.reset_at_each_iter:
-            self._tally.clear()
+            self._episodes.clear()
         # Numbered over all workers, so that the random phase ends at the same frame for all.
         self._frames = ticket.start
         batch = self._postproc(self.rollout())
-        episodes = self._tally.add(batch, rows=ticket.frames)
+        episodes = self._episodes.add(batch, rows=ticket.frames)
         self._writer.commit(batch, rows=ticket.frames, episodes=episodes)
 
     def _should_use_random_frames(self) -> bool:
         return self._frames < self._link.init_random_frames
 
 
-class WorkerSetup:
-    """Builds the collector of a worker, in place of TorchRL's `collector_class`.
+class WorkerFactory:
+    """Builds the collector of a worker; TorchRL calls it in place of a `collector_class`.
 
     Args:
-        link: what the processes share.
+        link: memory and locks of all processes.
         seeds: one seed per worker.
         threads: torch threads in each worker.
-        static_kwargs: further arguments of the inner collector.
+        trajectory_ids: numbered over all workers, by each worker for itself, or not at all.
     """
 
-    def __init__(self, *, link: WorkerLink, seeds: list[int], threads: int, **static_kwargs):
+    def __init__(
+        self,
+        *,
+        link: WorkerLink,
+        seeds: list[int],
+        threads: int,
+        trajectory_ids: Literal["shared", "own", "none"],
+    ) -> None:
         self.link, self.seeds, self.threads = link, seeds, threads
-        self.static_kwargs = static_kwargs
+        self.trajectory_ids = trajectory_ids
 
     def __call__(
         self,
         create_env_fn: EnvBase | Callable[[], EnvBase],
         *,
         worker_idx: int,
-        **kwargs,
+        traj_pool: Any = None,
+        **kwargs: Any,
     ) -> WorkerCollector:
         """Called by TorchRL's worker loop with the arguments of a plain collector."""
         leave_with_parent()
@@ -198,11 +233,16 @@ class WorkerSetup:
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002 - simulators still draw from it
         torch.manual_seed(seed)
-        # The stage stands in for the buffer in TorchRL's loop; the collector itself has none.
+        # The rings stand in for the buffer in TorchRL's loop; the collector itself has none.
         for name in ("replay_buffer", "extend_buffer", "init_random_frames"):
             kwargs.pop(name)
         collector = WorkerCollector(
-            create_env_fn, link=self.link, worker_idx=worker_idx, **kwargs, **self.static_kwargs
+            create_env_fn,
+            link=self.link,
+            worker_idx=worker_idx,
+            traj_pool=traj_pool if self.trajectory_ids == "shared" else None,
+            track_traj_ids=self.trajectory_ids != "none",
+            **kwargs,
         )
         collector.set_seed(seed)
         # TorchRL's batched environments set the thread count back when they start.

@@ -1,4 +1,4 @@
-"""Keys that losses read and write, under TorchRL's names."""
+"""Keys that losses read and write, under TorchRL's names; ``set_keys`` changes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tensordict.utils import NestedKey
 
 @dataclass
 class StepKeys:
-    """What every loss reads of a step.
+    """Entries of a step that every loss reads.
 
     >>> StepKeys(reward="score").done
     'done'
@@ -25,7 +25,7 @@ class StepKeys:
 
 @dataclass
 class CriticKeys(StepKeys):
-    """What ``set_keys`` of a loss with critics accepts.
+    """Keys of a loss with critics.
 
     >>> CriticKeys(state_action_value="q").value
     'q'
@@ -37,13 +37,13 @@ class CriticKeys(StepKeys):
 
     @property
     def value(self) -> NestedKey:
-        """Where value estimators look for the next state's value."""
+        """Entry in which value estimators look for the next state's value."""
         return self.state_action_value
 
 
 @dataclass
 class ActorCriticKeys(CriticKeys):
-    """What ``set_keys`` of a loss with a stochastic actor and critics accepts.
+    """Keys of a loss with a stochastic actor and critics.
 
     >>> ActorCriticKeys().priority
     'td_error'
@@ -60,7 +60,7 @@ class ActorCriticKeys(CriticKeys):
 
 @dataclass
 class REDQKeys(ActorCriticKeys):
-    """TorchRL's REDQ calls the log-probability by another name; neither is read.
+    """Keys of REDQ, whose log-probability has two names in TorchRL; neither is read.
 
     >>> REDQKeys().sample_log_prob == REDQKeys().log_prob
     True
@@ -76,7 +76,7 @@ class REDQKeys(ActorCriticKeys):
 
 @dataclass
 class HamiltonianKeys(StepKeys):
-    """What ``set_keys`` of a loss over slices of trajectories accepts.
+    """Keys of a loss over slices of trajectories.
 
     >>> HamiltonianKeys().mask
     'mask'
@@ -87,22 +87,9 @@ class HamiltonianKeys(StepKeys):
     mask: NestedKey = "mask"
 
 
-def keys_of(actor: TensorDictModuleBase) -> dict[str, Any]:
-    """Where ``actor`` writes action and log-prob; lists for a composite action.
-
-    >>> keys_of(TensorDictModuleBase())
-    {}
-    """
-    log_prob = list(getattr(actor, "log_prob_keys", ()))
-    action = list(getattr(actor, "dist_sample_keys", ()))
-    if len(log_prob) > 1:
-        return {"log_prob": log_prob, "action": action}
-    return {"log_prob": log_prob[0], "action": action[0]} if log_prob and action else {}
-
-
 @dataclass
 class QValueKeys(StepKeys):
-    """What ``set_keys`` of a loss with Q(s, .) alone accepts.
+    """Keys of a loss with Q(s, .) alone.
 
     >>> QValueKeys().value
     'chosen_action_value'
@@ -118,7 +105,7 @@ class QValueKeys(StepKeys):
 
 @dataclass
 class DiscreteActorCriticKeys(StepKeys):
-    """What ``set_keys`` of a loss with an actor and Q(s, .) accepts.
+    """Keys of a loss with an actor and Q(s, .).
 
     >>> DiscreteActorCriticKeys().action_value
     'action_value'
@@ -129,3 +116,16 @@ class DiscreteActorCriticKeys(StepKeys):
     priority: NestedKey = "td_error"
     log_prob: NestedKey = "log_prob"
     priority_weight: NestedKey = "priority_weight"
+
+
+def keys_of(actor: TensorDictModuleBase) -> dict[str, Any]:
+    """Keys under which ``actor`` writes action and log-prob; lists for a composite action.
+
+    >>> keys_of(TensorDictModuleBase())
+    {}
+    """
+    log_prob = list(getattr(actor, "log_prob_keys", ()))
+    action = list(getattr(actor, "dist_sample_keys", ()))
+    if len(log_prob) > 1:
+        return {"log_prob": log_prob, "action": action}
+    return {"log_prob": log_prob[0], "action": action[0]} if log_prob and action else {}

@@ -1,4 +1,4 @@
-"""Target networks that follow in one kernel."""
+"""Updates of target networks in one kernel."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Pairs = tuple[list[Tensor], list[Tensor]]
 
 
 class _LeanUpdater(TargetNetUpdater):
-    """Gathers once the networks' tensors and those of their targets."""
+    """Base that gathers the tensors of networks and targets once."""
 
     _pairs: Pairs | None = None
     _tables: Sequence[object] = ()
 
     def _current(self) -> Pairs:
-        # A loss that was cast or moved has new target tensors in new tables, there and back too.
+        # After a cast or a move, even there and back, target tensors and their tables are new.
         tables = [self.loss_module._modules[name]._param_td for name in self._target_names]
         known = [id(table) for table in tables] == [id(table) for table in self._tables]
         if self._pairs is None or not known:
@@ -46,9 +46,8 @@ class _LeanUpdater(TargetNetUpdater):
 class LeanSoftUpdate(_LeanUpdater, SoftUpdate):
     """TorchRL's ``SoftUpdate`` with its tensors gathered once: a sixth of the time per step.
 
-    With a ``period`` only every so manieth step moves the targets: all of them then, as TD3 has it
-    (Fujimoto et al. 2018, algorithm 1), where the period is the actor's. The count is part of the
-    state.
+    Every ``period``-th step moves all targets, as in TD3 (Fujimoto et al. 2018, algorithm 1), where
+    the period is that of the actor. The count is part of the state.
 
     >>> from torchrl_elegant.modules import EnsembleCritic, SquashedGaussianActor
     >>> from torchrl_elegant.objectives import SACLoss
@@ -81,7 +80,7 @@ class LeanSoftUpdate(_LeanUpdater, SoftUpdate):
 
 
 class LeanHardUpdate(_LeanUpdater):
-    """Copies the networks into their targets at every ``period``-th step, and else does nothing.
+    """Copies the networks into their targets at every ``period``-th step.
 
     TorchRL's ``HardUpdate`` with an interval of k copies at every (k + 1)-th.
 

@@ -1,8 +1,8 @@
-"""Losses as a learner reads them: one protocol, which every loss of this package keeps."""
+"""Losses as a learner reads them: one protocol, and its default answers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from tensordict import TensorDictBase
@@ -28,8 +28,12 @@ class UpdateLoss(Protocol):
         """Entry of a batch into which ``update_terms`` writes priorities; None without one."""
 
     @property
+    def splits_actor(self) -> bool:
+        """True if an update can leave the actor out."""
+
+    @property
     def observes(self) -> bool:
-        """Whether ``observe`` wants to see newly collected data."""
+        """True if ``observe`` wants newly collected data."""
 
     def observe(self, tensordict: TensorDictBase) -> None:
         """Take note of newly collected data."""
@@ -63,3 +67,46 @@ class RolloutLoss(UpdateLoss, Protocol):
 
     def divergence(self, rows: TensorDictBase) -> Tensor:
         """Divergence of the policy from the one that collected ``rows``."""
+
+
+def minimized(terms: Mapping[str, Tensor]) -> Tensor:
+    """Sum of the terms that an update minimizes.
+
+    >>> import torch
+    >>> one = torch.ones(())
+    >>> minimized({"loss_actor": one, "loss_qvalue": 2 * one, "entropy": 4 * one}).item()
+    3.0
+    """
+    losses = [value for name, value in terms.items() if name.startswith("loss")]
+    return sum(losses[1:], start=losses[0])
+
+
+class UpdateDefaults:
+    """Answers to ``UpdateLoss`` that this package's losses share; stands before ``LossModule``.
+
+    A subclass gives ``metric_names`` and ``update_terms``, and overrides answers that differ.
+    """
+
+    splits_actor: bool = True
+
+    @property
+    def priority_key(self) -> NestedKey | None:
+        return None
+
+    @property
+    def observes(self) -> bool:
+        return False
+
+    def observe(self, tensordict: TensorDictBase) -> None:
+        """Do nothing: this loss needs batches alone."""
+
+    def update_terms(self, tensordict: TensorDictBase, *, actor: bool = True) -> dict[str, Tensor]:
+        raise NotImplementedError
+
+    def backward_terms(
+        self, tensordict: TensorDictBase, *, actor: bool = True
+    ) -> dict[str, Tensor]:
+        """See ``UpdateLoss``; the gradients are autograd's."""
+        terms = self.update_terms(tensordict, actor=actor)
+        minimized(terms).backward()
+        return {name: value.detach() for name, value in terms.items()}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from functools import partial
+from typing import Any, Literal, get_args
 
 import torch
 from tensordict import TensorDict, TensorDictBase, TensorDictParams
@@ -11,7 +12,15 @@ from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.objectives import LossModule
 
-from torchrl_elegant.functional import Form, Steps, bellman_target, hamiltonian, steps_of
+from torchrl_elegant.functional import (
+    Form,
+    Steps,
+    bellman_target,
+    hamiltonian,
+    hamiltonian_slope,
+    steps_of,
+)
+from torchrl_elegant.objectives.common.bound_networks import BoundNetworks
 from torchrl_elegant.objectives.common.keys import HamiltonianKeys
 from torchrl_elegant.objectives.hamiltonian.stored_actions import (
     bind_actor,
@@ -19,16 +28,17 @@ from torchrl_elegant.objectives.hamiltonian.stored_actions import (
     stored_keys,
     stored_log_prob,
 )
+from torchrl_elegant.objectives.on_policy.written_gradients import backward_policy
 
-# Numbers that hardly differ are measured by their size instead: noise is not blown up.
+# Numbers that hardly differ are divided by their size instead, so that noise stays small.
 _LEAST_SPREAD = 0.1
 _AT_FIRST = {"mean": 0.0, "variance": 1.0, "count": 0.0}
 
 
 class RunningScale(nn.Module):
-    """Exact over the first ``window`` numbers, an average that forgets from then on.
+    """Mean and spread: exact over the first ``window`` numbers, then an average that forgets.
 
-    With a batch's share s of all that counts, mean and variance move by (West 1979)
+    With s, the share of a batch in all that counts, mean and variance move by (West 1979)
 
     ``mu += s (mu_b - mu)``, ``var <- (1 - s) (var + s (mu_b - mu)^2) + s var_b``
 
@@ -65,7 +75,7 @@ class RunningScale(nn.Module):
 
     @torch.no_grad()
     def observe(self, values: Tensor, counts: Tensor) -> None:
-        """Take in those of ``values`` that count; nothing waits for a GPU."""
+        """Update with those of ``values`` that count, without waiting for a GPU."""
         values, number = values.to(self.mean.dtype), counts.sum()
         whole = number.clamp(min=1)
         mean = (values * counts).sum() / whole
@@ -104,7 +114,7 @@ def slice_rewards(
 
 
 def require_values(steps: TensorDictBase, key: NestedKey) -> None:
-    """Refuse steps without the values that rewards are to be measured against."""
+    """Refuse steps without the values that the baseline ``"value"`` needs."""
     if steps.get(key, None) is None or steps.get(("next", key), None) is None:
         raise KeyError(
             f"slices must hold `{key}`, in `next` too, for baseline='value'; have a value "
@@ -113,7 +123,7 @@ def require_values(steps: TensorDictBase, key: NestedKey) -> None:
 
 
 def as_slices(tensordict: TensorDictBase, done_key: NestedKey) -> TensorDictBase:
-    """The same with the shape ``[L, K]``, which single tensors do not tell.
+    """Slices with the shape ``[L, K]``, which single tensors do not tell.
 
     >>> import torch
     >>> from tensordict import TensorDict
@@ -123,8 +133,8 @@ def as_slices(tensordict: TensorDictBase, done_key: NestedKey) -> TensorDictBase
     shape = tensordict.get(("next", done_key)).shape[:-1]
     if len(shape) != 2:
         raise ValueError(
-            f"slices must have the shape [slices, steps], got `{list(shape)}`; reshape what a "
-            "SliceSampler gives"
+            f"slices must have the shape [slices, steps], got `{list(shape)}`; reshape the batch "
+            "of a SliceSampler"
         )
     if tensordict.shape != shape:
         tensordict = tensordict.copy()
@@ -132,15 +142,12 @@ def as_slices(tensordict: TensorDictBase, done_key: NestedKey) -> TensorDictBase
     return tensordict
 
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 _FORMS, _BASELINES = get_args(Form), get_args(Baseline)
 _REDUCTIONS = ("mean", "sum", "none")
 
 
-class HamiltonianLoss(LossModule):
-    r"""Lowers the energy that ElegantRL's H-term gives a policy: minus its K-step return.
+class HamiltonianLoss(BoundNetworks, LossModule):
+    r"""Lowers the energy of a policy in ElegantRL's H-term: minus its K-step return.
 
     Over L slices of K steps ``[L, K]``, none of which goes on beyond its episode:
 
@@ -149,13 +156,12 @@ class HamiltonianLoss(LossModule):
         L_H = -\frac{w}{L} \sum_l \sum_k \gamma^{k-1} m_k \frac{r_k - b}{\sigma_r} \phi(c_k),
         \quad c_k = \sum_{j \le k} [\log \pi(a_j|s_j) - \log \mu_j]
 
-    ``functional.hamiltonian`` has the forms of :math:`\phi`. The gradient of ``ratio`` at
-    :math:`\pi = \mu`, and of ``log``, is that of the K-step return of slices that the policy
-    collected; of the best of many it also says how to get there again. Steps after a termination
-    have the reward 0, so that b cancels; those after a truncation do not count.
+    ``functional.hamiltonian`` has the forms of :math:`\phi`. On slices of the present policy, the
+    gradient of ``log`` and ``ratio`` is that of its K-step return. Steps after a termination have
+    the reward 0, so that b cancels; those after a truncation do not count.
 
-    ``b`` and ``sigma_r`` are mean and spread of the rewards that ``observe`` was shown, 0 and 1
-    before.
+    ``b`` and ``sigma_r`` are the running mean and spread of the rewards given to ``observe``; 0 and
+    1 before.
 
     Args:
         actor_network: the policy that a base loss trains as well; stochastic, or deterministic.
@@ -163,15 +169,15 @@ class HamiltonianLoss(LossModule):
     Keyword Args:
         weight: w.
         gamma: discount factor within a slice.
-        form: one of ``functional.hamiltonian``'s, or None for ``"ratio"`` where slices hold the
-            log-probability of whoever acted and ``"log"`` where not.
-        clip_epsilon: how far ``ratio`` follows.
-        baseline: ``"mean"`` for b as above, ``"zero"`` for 0; ``"value"`` for b as above of what
-            steps brought beyond what a critic expected, :math:`r + \gamma V(s') - V(s)` of the
-            values that slices hold, which stand for r in all of this then.
-        value_gamma: the discount factor that those values were learnt with; None for gamma.
-        window: rewards over which mean and spread are taken, as an average that forgets.
-        sigma: spread about a deterministic actor's action; see ``stored_log_prob``.
+        form: one of ``functional.hamiltonian``'s; None for ``"ratio"`` where slices hold a stored
+            log-probability and ``"log"`` where not.
+        baseline: ``"mean"`` for b as above, ``"zero"`` for 0. ``"value"`` replaces r by
+            :math:`r + \gamma V(s') - V(s)`, from the values that slices hold, and takes b of that.
+        clip_epsilon: bound of ``ratio``, which needs it.
+        sigma: spread around a deterministic actor's action, which needs it; see
+            ``stored_log_prob``.
+        value_gamma: discount factor that those values were learned with; None for gamma.
+        window: number of rewards that mean and spread remember.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, over slices.
 
     >>> from torchrl_elegant.modules import CategoricalActor
@@ -180,8 +186,9 @@ class HamiltonianLoss(LossModule):
     >>> after = {"reward": torch.ones(5, 3, 1), "done": flag, "terminated": flag}
     >>> slices = TensorDict({"observation": torch.zeros(5, 3, 1), "next": after}, [5, 3])
     >>> slices = actor(slices).detach()
-    >>> HamiltonianLoss(actor, weight=1.0, gamma=0.5)(slices)["loss_hamiltonian"].item()
-    -1.75
+    >>> loss = HamiltonianLoss(actor, weight=1.0, gamma=0.5, form="log", baseline="zero")
+    >>> round(loss(slices)["loss_hamiltonian"].item(), 4)  # (1 + 2/2 + 3/4) log 2
+    1.9062
     """
 
     _AcceptedKeys = HamiltonianKeys
@@ -197,14 +204,14 @@ class HamiltonianLoss(LossModule):
         self,
         actor_network: TensorDictModuleBase,
         *,
-        weight: float = 0.125,
-        gamma: float = 0.99,
-        form: Form | None = None,
-        clip_epsilon: float = 0.2,
-        baseline: Baseline = "mean",
+        weight: float,
+        gamma: float,
+        form: Form | None,
+        baseline: Baseline,
+        clip_epsilon: float | None = None,
+        sigma: float | None = None,
         value_gamma: float | None = None,
         window: int = 10_000,
-        sigma: float = 0.1,
         reduction: str | None = None,
     ) -> None:
         super().__init__()
@@ -213,9 +220,9 @@ class HamiltonianLoss(LossModule):
             (weight >= 0.0, "weight", "be 0 or more", weight),
             (0.0 <= gamma <= 1.0, "gamma", "lie in [0, 1]", gamma),
             (form in (None, *_FORMS), "form", f"be one of {', '.join(_FORMS)} or None", form),
-            (0.0 < clip_epsilon < 1.0, "clip_epsilon", "lie in (0, 1)", clip_epsilon),
+            (_fits(clip_epsilon, form), "clip_epsilon", "lie in (0, 1) for a ratio", clip_epsilon),
             (baseline in _BASELINES, "baseline", f"be one of {', '.join(_BASELINES)}", baseline),
-            (sigma > 0.0, "sigma", "be positive", sigma),
+            (sigma is None or sigma > 0.0, "sigma", "be positive or None", sigma),
             (self.reduction in _REDUCTIONS, "reduction", "be mean, sum or none", reduction),
         ):
             if not sound:
@@ -227,17 +234,18 @@ class HamiltonianLoss(LossModule):
         device = next(self.actor_network_params.parameters()).device
         self.scale = RunningScale(window=window).to(device)
         self.set_keys(**stored_keys(actor_network))
+        self._connect()
 
     @property
     def in_keys(self) -> list[NestedKey]:
-        """What slices must hold; a mask and a stored log-probability are read where they are."""
+        """Entries that slices must hold; a mask and a stored log-probability are optional."""
         keys = self.tensor_keys
         after = [("next", name) for name in (keys.reward, keys.done, keys.terminated)]
         return [*self.actor_network.in_keys, keys.action, *after, *self._values]
 
     @property
     def store_keys(self) -> list[NestedKey]:
-        """What a store of slices must keep of each step, beside its reward and flags."""
+        """Entries of each step that a store must keep, beside its reward and flags."""
         keys = self.tensor_keys
         drawn = [keys.sample_log_prob] if self.form in (None, "ratio") else []
         return [*self.actor_network.in_keys, keys.action, *drawn, *self._values]
@@ -259,16 +267,16 @@ class HamiltonianLoss(LossModule):
         return TensorDict({"loss_hamiltonian": loss}, loss.shape)
 
     def constants(self, slices: TensorDictBase) -> tuple[Tensor, dict[str, Any]]:
-        """Which steps of slices are real, and what ``hamiltonian`` takes beside ``log pi``."""
-        steps, behaviour = self._steps(slices), slices.get(self.tensor_keys.sample_log_prob, None)
-        form = self.form or ("log" if behaviour is None else "ratio")
-        behaviour = self._behaviour(behaviour, steps) if form == "ratio" else None
+        """Mask of real steps, and the arguments of ``hamiltonian`` beside ``log pi``."""
+        steps, behavior = self._steps(slices), slices.get(self.tensor_keys.sample_log_prob, None)
+        form = self.form or ("log" if behavior is None else "ratio")
+        behavior = self._behavior(behavior, steps) if form == "ratio" else None
         gain = self._gain(slices, steps)
         clip = self.clip_epsilon
-        return steps.real, {"gain": gain, "behaviour": behaviour, "form": form, "clip": clip}
+        return steps.real, {"gain": gain, "behavior": behavior, "form": form, "clip": clip}
 
     def observe(self, slices: TensorDictBase) -> None:
-        """Take in the rewards of newly collected slices, which are measured by them from then."""
+        """Update the mean and spread of rewards with newly collected slices."""
         steps = self._steps(slices)
         self.scale.observe(self._rewards(slices).masked_fill(~steps.real, 0.0), steps.rewarded)
 
@@ -276,7 +284,7 @@ class HamiltonianLoss(LossModule):
         keys, gamma = self.tensor_keys, self.value_gamma
         return slice_rewards(slices, keys=keys, gamma=gamma, baseline=self.baseline)
 
-    def _behaviour(self, stored: Tensor | None, steps: Steps) -> Tensor:
+    def _behavior(self, stored: Tensor | None, steps: Steps) -> Tensor:
         if stored is None:
             raise KeyError(
                 f"slices must hold `{self.tensor_keys.sample_log_prob}` for form='ratio'; collect "
@@ -299,12 +307,38 @@ class HamiltonianLoss(LossModule):
         )
         return steps_of(done, terminated, slices.get(keys.mask, None))
 
-    def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        out = super()._apply(fn)
-        bind_actor(self)
-        return out
+    def backward_term(self, slices: TensorDictBase) -> Tensor:
+        """``loss_hamiltonian`` of slices ``[L, K]``; adds its gradient to the parameters.
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        # In a copy, parameters and modules are copied apart from one another.
+        Written out for the actors that ``backward_policy`` covers, by autograd for others.
+        """
+        if self.reduction == "mean":
+            actor, action = self.actor_network, self.tensor_keys.action
+            rows = {key: slices.get(key).flatten(0, 1) for key in (*actor.in_keys, action)}
+            term = backward_policy(actor, rows, action, partial(self._gain_slope, slices))
+            if term is not None:
+                return term
+        term = self(slices).get("loss_hamiltonian")
+        term.sum().backward()
+        return term.detach()
+
+    def _gain_slope(self, slices: TensorDictBase, log_prob: Tensor) -> tuple[Tensor, Tensor]:
+        """Gain ``[L]`` whose mean is minus the loss, and a slope for the mean over all steps."""
+        real, constants = self.constants(slices)
+        energy, slope = hamiltonian_slope(
+            log_prob.view_as(real).masked_fill(~real, 0.0), **constants
+        )
+        # A mean over slices is K times as steep as one over steps.
+        steep = -self.weight * slope.shape[1]
+        return -self.weight * energy, slope.masked_fill(~real, 0.0).mul_(steep).flatten()
+
+    def _make_calls(self) -> dict[str, Any]:
+        return {}
+
+    def _bind(self) -> None:
         bind_actor(self)
+
+
+def _fits(clip: float | None, form: Form | None) -> bool:
+    """True if a clip is sound, and there where a ratio needs it."""
+    return form in ("log", "imitate") if clip is None else 0.0 < clip < 1.0

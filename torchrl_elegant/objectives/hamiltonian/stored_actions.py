@@ -1,4 +1,4 @@
-"""How likely an actor is to take actions that were taken before."""
+"""Log-probabilities of stored actions under an actor, stochastic or not."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from torchrl_elegant.functional import normal_log_prob, squashed_log_prob
 from torchrl_elegant.modules import DeterministicActor, SquashedGaussianActor, StochasticActor
 from torchrl_elegant.objectives.common.keys import keys_of
 
-# Called past their parameters, which they hold themselves.
+# Called directly: they hold their parameters themselves.
 _DIRECT = (StochasticActor, SquashedGaussianActor, DeterministicActor)
 # Distributions with all their weight in one point.
 _POINTS = (TensorDictDelta, Delta, TanhDelta)
 
 
-def stored_log_prob(loss: LossModule, tensordict: TensorDictBase, *, sigma: float) -> Tensor:
+def stored_log_prob(loss: LossModule, tensordict: TensorDictBase, *, sigma: float | None) -> Tensor:
     """``log pi(a|s)`` of the actions in ``tensordict`` by the actor of ``loss``, ``[*B]``.
 
     This package's actors are called directly, others through ``get_dist``. An actor without a
@@ -47,13 +47,13 @@ def stored_log_prob(loss: LossModule, tensordict: TensorDictBase, *, sigma: floa
 
 
 def bind_actor(loss: LossModule) -> None:
-    """Make an actor that is called directly hold the tensors that optimisers write."""
+    """Make an actor that is called directly hold the tensors that optimizers write."""
     if isinstance(loss.actor_network, _DIRECT):
         loss.actor_network_params.to_module(loss.actor_network, preserve_module_state=False)
 
 
 def joint(log_prob: Tensor, ndim: int) -> Tensor:
-    """Log-probabilities of the parts of an action, behind ``ndim`` dimensions, as one of it all.
+    """Log-probability of a whole action, from those of its parts behind ``ndim`` dimensions.
 
     >>> import torch
     >>> joint(torch.ones(5, 2), 1).tolist()
@@ -63,7 +63,7 @@ def joint(log_prob: Tensor, ndim: int) -> Tensor:
 
 
 def stored_keys(actor: TensorDictModuleBase) -> dict[str, Any]:
-    """Where ``actor`` writes what slices hold of its actions.
+    """Keys under which ``actor`` writes its action and log-probability.
 
     >>> stored_keys(DeterministicActor(observation={"x": (3,)}, low=[-1.0], high=[1.0]))
     {'action': 'action'}
@@ -83,7 +83,7 @@ def _parameters_in_place(loss: LossModule) -> AbstractContextManager:
 
 
 def _log_prob(
-    actor: TensorDictModuleBase, tensordict: TensorDictBase, key: NestedKey, sigma: float
+    actor: TensorDictModuleBase, tensordict: TensorDictBase, key: NestedKey, sigma: float | None
 ) -> Tensor:
     action = tensordict.get(key)
     if isinstance(actor, _DIRECT):
@@ -92,7 +92,7 @@ def _log_prob(
             return actor.head(seen).log_prob(action)
         if isinstance(actor, SquashedGaussianActor):
             return _squashed(actor, seen, action)
-        return _around(actor.act(*seen), action, sigma * (actor.high - actor.low) * 0.5)
+        return _around(actor.act(*seen), action, _given(sigma) * (actor.high - actor.low) * 0.5)
     data = tensordict.select(*actor.in_keys)
     if hasattr(actor, "get_dist"):
         dist = actor.get_dist(data)
@@ -102,13 +102,19 @@ def _log_prob(
     else:
         with set_exploration_type(ExplorationType.DETERMINISTIC):
             mean = actor(data).get(key)
-    return _around(mean, action, mean.new_full(mean.shape[tensordict.ndim :], sigma))
+    return _around(mean, action, mean.new_full(mean.shape[tensordict.ndim :], _given(sigma)))
 
 
 def _squashed(actor: SquashedGaussianActor, seen: list[Tensor], action: Tensor) -> Tensor:
     half = (actor.high - actor.low) * 0.5
     unit = ((action - actor.low) / half - 1.0).flatten(action.ndim - half.ndim)
     return squashed_log_prob(*actor.parameters_of(seen), unit) - half.log().sum()
+
+
+def _given(sigma: float | None) -> float:
+    if sigma is None:
+        raise ValueError("`sigma` must be given for a deterministic actor, got `None`")
+    return sigma
 
 
 def _around(mean: Tensor, action: Tensor, spread: Tensor) -> Tensor:

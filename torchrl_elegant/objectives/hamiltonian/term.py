@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
@@ -16,7 +16,6 @@ from torchrl_elegant.data import BestSlices
 from torchrl_elegant.functional import norm_of
 from torchrl_elegant.objectives.hamiltonian.loss import HamiltonianLoss, require_values
 from torchrl_elegant.objectives.hamiltonian.stored_actions import stored_log_prob
-from torchrl_elegant.objectives.hamiltonian.written import backward_hamiltonian
 
 
 def share_actor(base_loss: LossModule, loss: LossModule) -> None:
@@ -29,8 +28,7 @@ def share_actor(base_loss: LossModule, loss: LossModule) -> None:
 
 
 def add_bounded(params: Sequence[Tensor], own: Sequence[Tensor | None], bound: float) -> None:
-    """Add ``own`` gradients to those in ``params``, whose norm is first brought down to ``bound``
-    times that of ``own``.
+    """Bound the gradients in ``params`` to ``bound`` times the norm of ``own``, and add ``own``.
 
     >>> weight = torch.nn.Parameter(torch.zeros(2))
     >>> weight.grad = torch.tensor([0.0, 8.0])
@@ -53,61 +51,26 @@ def add_bounded(params: Sequence[Tensor], own: Sequence[Tensor | None], bound: f
         torch._foreach_add_(*map(list, zip(*both, strict=True)))
 
 
-class Term(Protocol):
-    loss: HamiltonianLoss
-    store: BestSlices
-    reward_scale: float
-
-
-def state_of(term: Term) -> dict[str, Any]:
-    return {
-        "baseline": term.loss.baseline,
-        "reward_scale": term.reward_scale,
-        "scale": term.loss.scale.state_dict(),
-        "store": term.store.state_dict(),
-    }
-
-
-def load_into(term: Term, state: Mapping[str, Any]) -> None:
-    """Take over slices and the scale of their rewards, as far as the term's options let it.
-
-    Options may change when a run goes on: slices are soon replaced anyway.
-    """
-    # Terms of before there was a factor have stored none.
-    baseline, factor = state.get("baseline"), state.get("reward_scale", term.reward_scale)
-    same_rewards = factor == term.reward_scale
-    if same_rewards and baseline == term.loss.baseline:
-        term.loss.scale.load_state_dict(state["scale"])
-    else:
-        # The mean of other numbers would make all that comes look good, or none of it.
-        term.loss.scale.reset()
-        told = "the H-term measures rewards anew: baseline was %s, reward_scale %s"
-        torchrl_logger.info(told, baseline, factor)
-    if not same_rewards:
-        return
-    try:
-        term.store.load_state_dict(state["store"])
-    except ValueError as error:
-        torchrl_logger.info("the H-term begins with a new store: %s", error)
-
-
 # Keys that base losses may have under the same names.
 _SHARED = ("action", "sample_log_prob", "value", "reward", "done", "terminated")
 
 
 class HamiltonianTerm:
-    """A ``HamiltonianLoss`` and the store whose slices it is given.
+    """``HamiltonianLoss`` and the store that its slices are drawn from.
+
+    A learner calls ``extend`` with newly collected steps, and ``backward`` in those updates in
+    which the actor learns.
 
     Args:
         loss: over the actor that the base loss trains; it gives one number.
         store: keeps what ``loss`` reads, ``store_keys`` of it.
-        slices: drawn for each term, L.
-        period: calls of ``step`` from one term to the next; the first of them has one.
-        bound: what the norm of the gradient that ``backward`` adds may be at most, in norms of the
-            gradient that is there; None for any.
-        prepare: shows slices, and steps before they are stored, as the actor should see them.
-        reward_scale: factor that the rewards of ``extend`` have been given already; the term goes
-            on with slices and a scale of its own factor alone.
+        slices: number of slices drawn for each term, L.
+        period: calls of ``step`` or ``backward`` per term; the first call has one.
+        bound: largest norm of the gradient that ``backward`` adds, in norms of the gradient that
+            the actor has already; None for no bound.
+        prepare: scales observations of slices as the actor sees them.
+        reward_scale: factor that the rewards of ``extend`` have already; a stored state with
+            another factor is not taken over.
     """
 
     name = "loss_hamiltonian"
@@ -117,7 +80,7 @@ class HamiltonianTerm:
         loss: HamiltonianLoss,
         store: BestSlices,
         *,
-        slices: int = 16,
+        slices: int,
         period: int = 1,
         bound: float | None = None,
         prepare: Callable[[TensorDictBase], TensorDictBase] | None = None,
@@ -143,9 +106,9 @@ class HamiltonianTerm:
         max_age: int,
         capacity: int | None = None,
         best: float = 1.0,
-        gamma: float = 0.99,
+        gamma: float,
         seed: int = 0,
-        slices: int = 16,
+        slices: int,
         period: int = 1,
         bound: float | None = None,
         prepare: Callable[[TensorDictBase], TensorDictBase] | None = None,
@@ -156,7 +119,7 @@ class HamiltonianTerm:
 
         Keys are those that ``base_loss`` has by now, or else those that the actor writes.
         ``horizon``, ``max_age``, ``capacity``, ``best`` and ``seed`` are those of ``BestSlices``,
-        ``options`` those of ``HamiltonianLoss``, ``gamma`` is for both.
+        ``options`` those of ``HamiltonianLoss``; ``gamma`` is for both.
         """
         if not hasattr(base_loss, "actor_network"):
             raise TypeError(
@@ -195,8 +158,8 @@ class HamiltonianTerm:
     def extend(self, batch: TensorDictBase, *, stream: int = 0) -> None:
         """Take in newly collected steps ``[*envs, time]`` of the environments of ``stream``.
 
-        Where nobody has written how likely the actions were, it is how likely the actor finds them
-        now: data that an actor has just collected, by itself or nearly so.
+        Actions without a stored log-probability get that of the present actor, which has just
+        taken them, exactly or nearly so.
         """
         key = self.log_prob_key
         if key in self.loss.store_keys and batch.get(key, None) is None:
@@ -209,40 +172,64 @@ class HamiltonianTerm:
 
     @property
     def log_prob_key(self) -> NestedKey:
-        """Where steps say how likely their actions were."""
+        """Entry of steps with the log-probability of their actions."""
         return self.loss.tensor_keys.sample_log_prob
 
-    @property
-    def actor_rests(self) -> bool:
-        """Whether the base loss has left the actor out of the present update."""
-        return all(param.grad is None for param in self.loss.parameters())
-
     def step(self) -> Tensor | None:
-        """The term where one is due and there are slices to make it of."""
+        """Term of newly drawn slices; None where none is due or none are stored."""
         drawn = self._drawn()
         return None if drawn is None else self.loss(drawn).get(self.name)
 
     def backward(self) -> Tensor | None:
-        """As ``step``, with the term's gradient added to the parameters already."""
+        """As ``step``, and add the term's gradient to the parameters.
+
+        Call it only in updates in which the actor learns: ``period`` counts them.
+        """
         drawn = self._drawn()
         if drawn is None:
             return None
         if self.bound is None:
-            return backward_hamiltonian(self.loss, drawn)
+            return self.loss.backward_term(drawn)
         params = list(self.loss.parameters())
         own = [param.grad for param in params]
         for param in params:
             param.grad = None
-        term = backward_hamiltonian(self.loss, drawn)
+        term = self.loss.backward_term(drawn)
         add_bounded(params, own, self.bound)
         return term
 
     def state_dict(self) -> dict[str, Any]:
-        return {**state_of(self), "calls": self._calls}
+        return {
+            "baseline": self.loss.baseline,
+            "reward_scale": self.reward_scale,
+            "scale": self.loss.scale.state_dict(),
+            "store": self.store.state_dict(),
+            "calls": self._calls,
+        }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over slices and the scale of their rewards, as far as the term's options allow.
+
+        Options may change on resume: slices are soon replaced anyway.
+        """
         self._calls = state_dict["calls"]
-        load_into(self, state_dict)
+        # States of before there was a factor have none.
+        baseline = state_dict.get("baseline")
+        factor = state_dict.get("reward_scale", self.reward_scale)
+        same_rewards = factor == self.reward_scale
+        if same_rewards and baseline == self.loss.baseline:
+            self.loss.scale.load_state_dict(state_dict["scale"])
+        else:
+            # With the mean of other numbers, all new slices would look good, or none.
+            self.loss.scale.reset()
+            told = "the H-term measures rewards anew: baseline was %s, reward_scale %s"
+            torchrl_logger.info(told, baseline, factor)
+        if not same_rewards:
+            return
+        try:
+            self.store.load_state_dict(state_dict["store"])
+        except ValueError as error:
+            torchrl_logger.info("the H-term begins with a new store: %s", error)
 
     def _drawn(self) -> TensorDictBase | None:
         due = self._calls % self.period == 0
@@ -256,6 +243,6 @@ class HamiltonianTerm:
         return next(self.loss.parameters()).device
 
     def _shown(self, steps: TensorDictBase) -> TensorDictBase:
-        """Steps as the actor should see them, where it is."""
+        """Steps on the actor's device, scaled as it sees them."""
         steps = steps.to(self._device)
         return steps if self.prepare is None else self.prepare(steps)

@@ -15,11 +15,11 @@ from torchrl_elegant.objectives.hamiltonian.term import HamiltonianTerm, share_a
 
 
 class WithHamiltonian(LossModule):
-    """A loss and the H-term on its actor, as one loss.
+    """Loss with the H-term on its actor, as one loss.
 
-    It gives what ``base_loss`` gives, and ``loss_hamiltonian`` beside it, which is 0 where no term
-    is due. ``extend`` shows it what is collected. Its ``parameters`` are those of ``base_loss``;
-    target updaters, value estimators and keys are set on ``base_loss`` itself.
+    Its output is that of ``base_loss`` and ``loss_hamiltonian``, which is 0 where no term is due.
+    ``extend`` takes newly collected data. Its ``parameters`` are those of ``base_loss``; target
+    updaters, value estimators and keys are set on ``base_loss`` itself.
 
     Args:
         base_loss: any loss with an ``actor_network``, of this package or of TorchRL.
@@ -31,7 +31,8 @@ class WithHamiltonian(LossModule):
     >>> base = A2CLoss(
     ...     GaussianActor(observation=shapes, action_shape=(1,)), StateValue(observation=shapes)
     ... )
-    >>> term = HamiltonianTerm.for_loss(base, horizon=4, capacity=8, max_age=100)
+    >>> options = {"weight": 0.1, "gamma": 0.99, "form": "imitate", "baseline": "mean"}
+    >>> term = HamiltonianTerm.for_loss(base, horizon=4, max_age=100, slices=16, **options)
     >>> WithHamiltonian(base, term).out_keys[-1]
     'loss_hamiltonian'
     """
@@ -54,12 +55,12 @@ class WithHamiltonian(LossModule):
 
     @property
     def in_keys(self) -> list[NestedKey]:
-        """What ``base_loss`` reads."""
+        """Keys that ``base_loss`` reads."""
         return self.base_loss.in_keys
 
     @property
     def out_keys(self) -> list[NestedKey]:
-        """What ``base_loss`` gives, and the term."""
+        """Keys of ``base_loss``, and the term's."""
         return [*self.base_loss.out_keys, HamiltonianTerm.name]
 
     def extend(self, batch: TensorDictBase, *, stream: int = 0) -> None:
@@ -76,11 +77,11 @@ class WithHamiltonian(LossModule):
         return terms.set(HamiltonianTerm.name, term.expand(terms.batch_size))
 
     def get_extra_state(self) -> dict[str, Any]:
-        """What the term keeps, for ``state_dict``."""
+        """State of the term, for ``state_dict``."""
         return self.term.state_dict()
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
-        """The counterpart of ``get_extra_state``; taken up when all else has been loaded."""
+        """Keep the term's state until all else has been loaded."""
         self._stored = state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

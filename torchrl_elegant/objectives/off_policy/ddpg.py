@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from tensordict import TensorDictBase, TensorDictParams
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
-from torchrl_elegant.objectives.off_policy.deterministic import DeterministicLoss
+from torchrl_elegant.objectives.off_policy.base import OffPolicyLoss
+from torchrl_elegant.objectives.off_policy.foreign_networks import parameters_of
+from torchrl_elegant.objectives.off_policy.td3 import TD3Loss
 
 
-class DDPGLoss(DeterministicLoss):
-    r"""DDPG (Lillicrap et al. 2015, arXiv:1509.02971).
+class DDPGLoss(TD3Loss):
+    r"""DDPG (Lillicrap et al. 2015, arXiv:1509.02971): TD3 with one critic and no noise.
 
     .. math::
 
-        y &= r + \gamma (1 - d) \bar Q(s', \bar\mu(s'))            \\
-        L_Q &= \ell(Q(s, a), y)                                    \\
-        L_\mu &= -Q(s, \mu(s))                          \qquad (6)
+        y &= r + \gamma (1 - d) \bar Q(s', \bar\mu(s'))   \qquad (5) \\
+        L_Q &= \ell(Q(s, a), y)                           \qquad (4) \\
+        L_\mu &= -Q(s, \mu(s))                            \qquad (6)
 
-    It stands where TorchRL's ``DDPGLoss`` stands: same arguments, keys, outputs, target parameters,
-    reductions and priorities (the squared error). It differs by intent in this:
+    It stands where TorchRL's ``DDPGLoss`` stands: same arguments, keys, outputs, target parameters
+    and reductions. It differs by intent in this:
 
-    - given a ``DeterministicActor`` and an ``EnsembleCritic`` of one member it calls them directly,
-      without parameter swaps; any other networks work as in TorchRL;
-    - ``set_keys`` also takes ``action``, found by itself where the critic reads one entry that the
-      actor writes.
+    - a ``DeterministicActor`` and an ``EnsembleCritic`` of one member are called directly, without
+      parameter swaps; other networks work as in TorchRL;
+    - ``td_error``, the priority, is absolute and not squared;
+    - ``set_keys`` also takes ``action``; it is the entry that the actor writes and the critic
+      reads.
 
-    As in TorchRL ``delay_actor`` is off unless asked for; ``DDPGConfig`` asks for it, as the paper
-    does.
+    As in TorchRL, ``delay_actor`` is off by default; ``DDPGConfig`` sets it, as the paper does.
 
     >>> import torch
     >>> from tensordict import TensorDict
@@ -51,9 +55,9 @@ class DDPGLoss(DeterministicLoss):
         "pred_value_max",
         "target_value_max",
     )
-    # The parameters of the one critic are not stacked.
-    num_qvalue_nets = None
-    deactivate_vmap = False
+    critic_name = "value_network"
+    num_qvalue_nets = None  # one critic, whose parameters are not stacked
+    actor_q: Literal["first"] = "first"
 
     value_network: TensorDictModuleBase
     value_network_params: TensorDictParams
@@ -76,18 +80,16 @@ class DDPGLoss(DeterministicLoss):
             raise ValueError(
                 f"`value_network` must have one member, got `{members}`; TD3Loss takes ensembles"
             )
-        self._in_keys = self._out_keys = None
-        super().__init__()
+        OffPolicyLoss.__init__(self)
         self.delay_actor, self.delay_value = delay_actor, delay_value
-        self.reduction = "mean" if reduction is None else reduction
-        self.loss_function = loss_function
+        self.loss_function, self.reduction = loss_function, reduction or "mean"
         self.use_prioritized_weights = use_prioritized_weights
-        self.convert_to_functional(actor_network, "actor_network", create_target_params=delay_actor)
-        self.convert_to_functional(
+        self._convert(
+            actor_network,
             value_network,
-            "value_network",
-            create_target_params=delay_value,
-            compare_against=list(actor_network.parameters()) if separate_losses else None,
+            copies=None,
+            delay_critic=delay_value,
+            separate_losses=separate_losses,
         )
         shared = [key for key in actor_network.out_keys if key in value_network.in_keys]
         if shared:
@@ -96,37 +98,38 @@ class DDPGLoss(DeterministicLoss):
 
     @property
     def qvalue_network(self) -> TensorDictModuleBase:
-        """The critic, by the name that other losses give it."""
+        """Critic, by the name that other losses give it."""
         return self.value_network
 
     @property
     def qvalue_network_params(self) -> TensorDictParams:
-        """The critic's parameters, by the name that other losses give them."""
+        """Critic's parameters, by the name that other losses give them."""
         return self.value_network_params
 
     @property
     def target_qvalue_network_params(self) -> TensorDictParams:
-        """The delayed critic's parameters, by the name that other losses give them."""
-        # Looked up past the attribute, which warns until an updater is there.
-        known = self._modules.get("target_value_network_params")
-        return self.target_value_network_params if known is None else known
+        """Delayed critic's parameters, by the name that other losses give them."""
+        return parameters_of(self, "value_network")[1]
 
     def loss_value(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
-        """The critic's loss; writes the priority, which is ``td_error`` of the metadata too."""
+        """Critic's loss; writes the priority, which the metadata have as ``td_error``."""
         loss, about = self._qvalue_loss(tensordict)
         self._write_priority(tensordict, about)
         return loss, about
 
     def loss_actor(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
-        """The actor's loss, which reaches the actor alone."""
+        """Actor's loss, which reaches the actor alone."""
         return self._actor_loss(tensordict)
+
+    def _smoothed(self, action: Tensor) -> Tensor:
+        return action
 
     def _about_critics(
         self, value: Tensor, target: Tensor, next_value: Tensor
     ) -> dict[str, Tensor]:
         value = value[0]
         return {
-            "td_error": (value - target).square(),
+            "td_error": (value - target).abs(),
             "pred_value": value,
             "target_value": target,
             "pred_value_max": value.max(),
@@ -135,3 +138,6 @@ class DDPGLoss(DeterministicLoss):
 
     def _write_priority(self, tensordict: TensorDictBase, about: dict[str, Tensor]) -> None:
         tensordict.set(self.tensor_keys.priority, about["td_error"])
+
+    def _about_actor(self, values: Tensor) -> dict[str, Tensor]:
+        return {}

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tensordict import TensorDict, TensorDictBase, TensorDictParams
 from tensordict.nn import TensorDictModuleBase, dispatch
 from torch import Tensor, nn
 from torchrl.data import TensorSpec
+from torchrl.data.utils import _find_action_space
 from torchrl.modules import DistributionalQValueActor, QValueActor
 from torchrl.modules.tensordict_module.common import ensure_tensordict_compatible
 
+from torchrl_elegant.functional import chosen
 from torchrl_elegant.modules import QNetwork
 from torchrl_elegant.objectives.common.keys import QValueKeys
-from torchrl_elegant.objectives.common.value_target import BootstrappedLoss, read_keys
-from torchrl_elegant.objectives.off_policy.q_networks import (
-    DirectQ,
-    SwappedQ,
-    action_space_of,
-    values_of_choices,
-)
+from torchrl_elegant.objectives.off_policy.base import OffPolicyLoss
+from torchrl_elegant.objectives.off_policy.own_networks import q_network_calls
+from torchrl_elegant.objectives.off_policy.torchrl_contract import read_keys
 
 
-class DQNLoss(BootstrappedLoss):
+class DQNLoss(OffPolicyLoss):
     r"""DQN (Mnih et al. 2015) and Double DQN (van Hasselt et al. 2016, arXiv:1509.06461).
 
     .. math::
@@ -29,12 +29,13 @@ class DQNLoss(BootstrappedLoss):
         y &= r + \gamma (1 - d) \bar Q(s', \arg\max_a Q(s', a)) \quad \text{(double, eq. 4)}    \\
         L &= \ell(Q(s, a), y)
 
-    It stands where TorchRL's ``DQNLoss`` stands: same arguments, keys, output, target parameters,
-    reductions and priorities. It differs by intent in this:
+    It stands where TorchRL's ``DQNLoss`` stands: same arguments, keys, output, target parameters
+    and reductions. It differs by intent in this:
 
     - speed: a ``QNetwork`` is called directly, without parameter swaps or TensorDicts
-      (``benchmarks/off_policy.py`` has the measured ratio); any other works as in TorchRL;
-    - of a ``QNetwork`` with several members each learns, from targets that are the minimum of
+      (``benchmarks/off_policy.py`` has the measured ratio); other networks work as in TorchRL;
+    - the priority is the largest absolute error of a member, and not its square;
+    - a ``QNetwork`` may have several members. Each learns, and the target takes the minimum of
       theirs: :math:`\max_a \min_i \bar Q_i(s', a)`, or :math:`\min_i \bar Q_i` at the action that
       the members prefer on average. The first, with two members, is ElegantRL's D3QN.
 
@@ -43,7 +44,7 @@ class DQNLoss(BootstrappedLoss):
 
     Keyword Args:
         double_dqn: let the online network choose the next action; needs ``delay_value``.
-        action_space: a name or a spec; by default what the network says of itself.
+        action_space: a name or a spec; by default that of the network.
 
     The others are TorchRL's: ``loss_function``, ``delay_value``, ``priority_key``, ``reduction``,
     ``use_prioritized_weights``.
@@ -59,9 +60,8 @@ class DQNLoss(BootstrappedLoss):
     (['loss'], torch.Size([4, 1]))
     """
 
-    _AcceptedKeys = QValueKeys
-    default_keys = QValueKeys
-    tensor_keys: QValueKeys
+    _AcceptedKeys = default_keys = QValueKeys
+    critic_name = "value_network"
     terms = ("loss",)
 
     value_network: TensorDictModuleBase
@@ -92,8 +92,7 @@ class DQNLoss(BootstrappedLoss):
             )
         super().__init__()
         self.delay_value, self.double_dqn = delay_value, double_dqn
-        self.loss_function = loss_function
-        self.reduction = "mean" if reduction is None else reduction
+        self.loss_function, self.reduction = loss_function, reduction or "mean"
         self.use_prioritized_weights = use_prioritized_weights
         self._set_deprecated_ctor_keys(priority=priority_key)
         network = ensure_tensordict_compatible(
@@ -109,11 +108,11 @@ class DQNLoss(BootstrappedLoss):
         return TensorDict(self.critic_terms(tensordict), batch_size=[])
 
     def critic_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
-        """All that there is to train; writes the priority into ``tensordict``."""
+        """All terms; writes the priority into ``tensordict``."""
         value = self._stored_values(tensordict)  # [N, *B]
         target = self._target_value(tensordict)  # [*B]
         loss = self._distances(value, target)
-        error = (value.detach() - target).square().amax(0)
+        error = (value.detach() - target).abs().amax(0)
         tensordict.set(self.tensor_keys.priority, error.unsqueeze(-1))
         return {"loss": self._reduce(loss.sum(0), tensordict)}
 
@@ -124,15 +123,32 @@ class DQNLoss(BootstrappedLoss):
         critic = self._critic
         return critic.best_of_online(after) if self.double_dqn else critic.best(after)
 
+    def _make_calls(self) -> dict[str, Any]:
+        return {"_critic": q_network_calls(self, "value_network", stacked=False)}
+
     def _set_in_keys(self) -> None:
         keys, inputs = self.tensor_keys, self.value_network.in_keys
-        self._in_keys = read_keys(
-            keys.action, *inputs, after=[keys.reward, keys.done, keys.terminated, *inputs]
-        )
+        self._in_keys = read_keys([keys.action, *inputs], keys, inputs)
 
-    def _make_caller(self) -> DirectQ | SwappedQ:
-        direct = isinstance(self.value_network, QNetwork)
-        return (DirectQ if direct else SwappedQ)(self, "value_network")
 
-    def _bind(self) -> None:
-        self._critic.bind(self)
+def values_of_choices(loss: OffPolicyLoss, tensordict: TensorDictBase) -> Tensor:
+    """Values of the actions in ``tensordict``, ``[N, *B]``."""
+    values = loss._critic.online(tensordict)  # [N, *B, n]
+    action = tensordict.get(loss.tensor_keys.action)
+    return chosen(values, action.expand(values.shape[0], *action.shape), loss.action_space)
+
+
+def action_space_of(network: Any, given: str | TensorSpec | None) -> str:
+    """TorchRL's name of the action space: the ``given`` one, or else that of ``network``.
+
+    >>> from types import SimpleNamespace
+    >>> action_space_of(SimpleNamespace(action_space="categorical"), None)
+    'categorical'
+    """
+    for found in (given, getattr(network, "action_space", None), getattr(network, "spec", None)):
+        if found is not None:
+            return _find_action_space(found)
+    raise ValueError(
+        f"`action_space` must be given for a network of type `{type(network).__name__}`, got "
+        "`None`; pass a spec, or one of one-hot, mult-one-hot, binary, categorical"
+    )

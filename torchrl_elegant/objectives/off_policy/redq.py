@@ -1,4 +1,4 @@
-"""REDQ: many critics, few of them in each target, and an actor that raises their mean."""
+"""REDQ: many critics, few of them in each target, and an actor that maximizes their mean."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from torchrl.data import TensorSpec
 
 from torchrl_elegant.modules import EnsembleCritic, Temperature
 from torchrl_elegant.objectives.common.keys import REDQKeys
-from torchrl_elegant.objectives.common.networks import sample_action
 from torchrl_elegant.objectives.off_policy.sac import SACLoss
 
 _EXTRAS = (
@@ -26,7 +25,7 @@ _EXTRAS = (
 class REDQLoss(SACLoss):
     r"""Randomized ensembled double Q-learning (Chen et al. 2021, arXiv:2101.05982, algorithm 1).
 
-    What differs from ``SACLoss``, with N critics of which M are drawn anew for each target:
+    It differs from ``SACLoss`` in this, with N critics of which M are drawn anew for each target:
 
     .. math::
 
@@ -35,23 +34,24 @@ class REDQLoss(SACLoss):
         L_\pi &= \alpha \log \pi(\tilde a|s) - \frac{1}{N} \sum_i Q_i(s, \tilde a)             \\
         L_\alpha &= -\alpha \, (\log \pi(\cdot|\cdot) + \bar H), \text{ at } s \text{ and at } s'
 
-    Only the M drawn members are evaluated. With ``target="weighted"`` nothing is drawn and the
-    minimum gives way to :math:`\frac13 \min_i + \frac23 \mathrm{mean}_i` over all, ElegantRL's
-    target. How often the actor is updated is up to whoever calls ``critic_terms`` and
-    ``actor_terms``; the paper does so once in G updates of the critics.
+    Only the M drawn members are evaluated. With ``target="weighted"`` none are drawn, and the
+    minimum is replaced by :math:`\frac13 \min_i + \frac23 \mathrm{mean}_i` over all, ElegantRL's
+    target. The caller of ``critic_terms`` and ``actor_terms`` decides how often the actor is
+    updated; in the paper it is once in G updates of the critics. The temperature's loss has
+    :math:`\alpha` itself, as in TorchRL's REDQ; ``SACLoss`` has its logarithm.
 
-    It stands where TorchRL's ``REDQLoss`` stands: same arguments (but ``gSDE``), outputs, priority
-    (the largest squared error) and reductions. It differs by intent in this: ``sub_sample_len`` is
-    taken as given or refused, where TorchRL turns 2 of 2 into 1; importance weights and the steps
-    of n-step rows count, as for ``SACLoss``; ``critic_terms`` leaves the actor out; alpha is held
-    to its bounds itself, and not only where it is used.
+    It stands where TorchRL's ``REDQLoss`` stands: same arguments (but ``gSDE``), outputs and
+    reductions. It differs by intent in this: the priority is the largest absolute error, and not
+    its square; ``sub_sample_len`` is taken as given or refused, where TorchRL turns 2 of 2 into 1;
+    importance weights and the steps of n-step rows count, as for ``SACLoss``; ``critic_terms``
+    leaves the actor out; alpha itself is kept within its bounds, and not only where it is used.
 
     Keyword Args:
         num_qvalue_nets: N, for an ordinary network; an ensemble brings its own number.
         sub_sample_len: M; None for 2, or all but one where that is fewer.
         target: ``"subset"`` or ``"weighted"``.
 
-    All others are as for ``SACLoss``, with TorchRL's bounds of alpha for REDQ.
+    The others are those of ``SACLoss``, with TorchRL's bounds of alpha for REDQ.
 
     >>> from torchrl_elegant.modules import EnsembleCritic, SquashedGaussianActor
     >>> shape = {"observation": (3,)}
@@ -61,8 +61,7 @@ class REDQLoss(SACLoss):
     2
     """
 
-    _AcceptedKeys = REDQKeys
-    default_keys = REDQKeys
+    _AcceptedKeys = default_keys = REDQKeys
     _entropy_buffer = "target_entropy_buffer"
 
     def __init__(
@@ -96,7 +95,7 @@ class REDQLoss(SACLoss):
             qvalue_network,
             num_qvalue_nets=num_qvalue_nets,
             target_members=_members(num_qvalue_nets, sub_sample_len, target),
-            actor_value="mean",
+            actor_q="mean",
             temperature=temperature,
             loss_function=loss_function,
             alpha_init=alpha_init,
@@ -116,7 +115,7 @@ class REDQLoss(SACLoss):
         self.target_rule = "min" if target == "subset" else "weighted"
         self._out_keys = [*self.terms, *_EXTRAS]
         if fixed_alpha and temperature is None:
-            # Of no use to a fixed alpha, but TorchRL has them in its checkpoints.
+            # A fixed alpha does not need them, but TorchRL's checkpoints have them.
             for name, bound in (("min_log_alpha", min_alpha), ("max_log_alpha", max_alpha)):
                 if bound is not None:
                     delattr(self, name)
@@ -124,7 +123,7 @@ class REDQLoss(SACLoss):
 
     @property
     def sub_sample_len(self) -> int:
-        """How many members enter a target."""
+        """Number of members that enter a target."""
         members = self.target_members
         return self.num_qvalue_nets if members is None else members
 
@@ -145,15 +144,10 @@ class REDQLoss(SACLoss):
                 out.set_non_tensor(name, value)
         return out
 
-    def _qvalue_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
-        loss, metadata = super()._qvalue_loss(tensordict)
-        metadata["td_error"] = metadata["error"].square().amax(0)
-        return loss, metadata
-
     def _actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
         loss, metadata = super()._actor_loss(tensordict)
         with torch.no_grad():
-            after = sample_action(self, tensordict.get("next"))[1]
+            after = self._actor.sample(tensordict.get("next"))[1]
         metadata["log_prob"] = torch.stack([metadata["log_prob"], after])  # [2, *B]
         return loss, metadata
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from tensordict import TensorDictBase
-from tensordict.nn import TensorDictModuleBase
+from tensordict import TensorDict, TensorDictBase, TensorDictParams
+from tensordict.nn import TensorDictModuleBase, dispatch
 from torch import Tensor
 from torchrl.data import TensorSpec
 
 from torchrl_elegant.functional import draw_members, reduce_members, soft_value
 from torchrl_elegant.modules import EnsembleCritic, Temperature
-from torchrl_elegant.objectives.common.keys import keys_of
-from torchrl_elegant.objectives.common.networks import has_value, sample_action, scatter_valid
-from torchrl_elegant.objectives.off_policy.actor_critic import (
-    EntropyRegularisedLoss,
-    temperature_from,
-)
+from torchrl_elegant.objectives.common.keys import ActorCriticKeys, keys_of
+from torchrl_elegant.objectives.off_policy.own_networks import actor_calls, critic_calls
+from torchrl_elegant.objectives.off_policy.temperature import TemperatureLoss, temperature_from
+from torchrl_elegant.objectives.off_policy.torchrl_contract import has_value
 
 
-class SACLoss(EntropyRegularisedLoss):
+class SACLoss(TemperatureLoss):
     r"""SAC (Haarnoja et al. 2018, arXiv:1812.05905) for critic ensembles of any size.
 
     With members :math:`Q_i`, targets :math:`\bar Q_i`, a subset :math:`M` of members and actions
@@ -28,21 +26,27 @@ class SACLoss(EntropyRegularisedLoss):
 
     .. math::
 
-        y &= r + \gamma (1 - d) [\min_{i \in M} \bar Q_i(s', a') - \alpha \log \pi(a'|s')]   \\
+        \bar V(s') &= \min_{i \in M} \bar Q_i(s', a') - \alpha \log \pi(a'|s')  \qquad (3)   \\
+        y &= r + \gamma (1 - d) \bar V(s')                                                   \\
         L_Q &= \sum_i \ell(Q_i(s, a), y)                                       \qquad (5)    \\
         L_\pi &= \alpha \log \pi(\tilde a|s) - \min_i Q_i(s, \tilde a)         \qquad (7)    \\
         L_\alpha &= -\log \alpha \, (\log \pi(\tilde a|s) + \bar H)            \qquad (18)
 
+    Equation (18) has :math:`\alpha` in the place of :math:`\log \alpha`. Both gradients have the
+    same sign and the same root. By :math:`\log \alpha` the one here is
+    :math:`-(\log \pi + \bar H)`, the paper's is that times :math:`\alpha`, which stops a small
+    temperature from growing again. The authors' code, TorchRL and Stable-Baselines3 take the log.
+
     It stands where TorchRL's ``SACLoss`` stands: same arguments, keys, outputs, target parameters,
     reductions and priorities. It differs by intent in this:
 
-    - speed: given an ``EnsembleCritic`` it calls networks directly, without vmap or parameter
-      swaps (``benchmarks/sac.py`` has the measured ratio); any other network works as in TorchRL;
-    - ``target_members``, ``actor_value`` and ``temperature`` are new;
-    - ``skip_done_states`` passes over terminated states, and over truncated ones only where they
-      were not observed (not finite); TorchRL takes every truncated state to act with zeros;
+    - speed: an ``EnsembleCritic`` and its actor are called directly, without vmap or parameter
+      swaps (``benchmarks/sac.py`` has the measured ratio); other networks work as in TorchRL;
+    - ``target_members``, ``actor_q`` and ``temperature`` are new;
+    - ``skip_done_states`` skips terminated states, and truncated ones only where they were not
+      observed (not finite); TorchRL lets the actor see zeros in every truncated state;
     - version 1 of SAC, with a state value network, is TorchRL's alone; ``delay_value``, which is
-      about that network, is taken and has no effect, as in TorchRL's version 2.
+      about that network, is accepted and has no effect, as in TorchRL's version 2.
 
     Args:
         actor_network: stochastic policy with ``get_dist``.
@@ -51,9 +55,9 @@ class SACLoss(EntropyRegularisedLoss):
 
     Keyword Args:
         num_qvalue_nets: members made of an ordinary network; an ensemble brings its own number.
-        target_members: how many members, drawn anew for each target, enter the minimum;
+        target_members: number of members, drawn anew for each target, that enter its minimum;
             ``None`` for all.
-        actor_value: ``"min"`` or ``"mean"``, what of the ensemble the actor raises.
+        actor_q: Q-value that the actor maximizes, ``"min"`` or ``"mean"`` over the critics.
         temperature: a ``LearnedTemperature`` or ``FixedTemperature``; the default is made from
             ``alpha_init``, ``min_alpha``, ``max_alpha``, ``fixed_alpha`` and ``target_entropy``.
 
@@ -74,7 +78,13 @@ class SACLoss(EntropyRegularisedLoss):
     ['alpha', 'entropy', 'loss_actor', 'loss_alpha', 'loss_qvalue']
     """
 
-    target_rule: str = "min"  # What of the target's members counts.
+    _AcceptedKeys = default_keys = ActorCriticKeys
+    terms: tuple[str, ...] = ("loss_actor", "loss_qvalue", "loss_alpha", "alpha", "entropy")
+    target_rule: str = "min"  # over the target's members
+
+    qvalue_network: TensorDictModuleBase
+    qvalue_network_params: TensorDictParams
+    target_qvalue_network_params: TensorDictParams
 
     def __init__(
         self,
@@ -84,7 +94,7 @@ class SACLoss(EntropyRegularisedLoss):
         *,
         num_qvalue_nets: int = 2,
         target_members: int | None = None,
-        actor_value: Literal["min", "mean"] = "min",
+        actor_q: Literal["min", "mean"] = "min",
         temperature: Temperature | None = None,
         loss_function: str = "smooth_l1",
         alpha_init: float = 1.0,
@@ -109,29 +119,24 @@ class SACLoss(EntropyRegularisedLoss):
                 f"`value_network` must be None, got `{type(value_network).__name__}`; the first "
                 "version of SAC, with a state value, is torchrl.objectives.SACLoss"
             )
-        self._in_keys = self._out_keys = None
         super().__init__()
-        self.delay_actor, self.delay_qvalue = delay_actor, delay_qvalue
         self._set_deprecated_ctor_keys(priority_key=priority_key)
-        self.reduction = "mean" if reduction is None else reduction
-        self.loss_function = loss_function
+        self.delay_actor, self.delay_qvalue = delay_actor, delay_qvalue
+        self.loss_function, self.reduction = loss_function, reduction or "mean"
         self.use_prioritized_weights = use_prioritized_weights
+        self.scalar_output_mode, self.skip_done_states = scalar_output_mode, skip_done_states
         self.deactivate_vmap = deactivate_vmap
-        self.skip_done_states = skip_done_states
-        self.actor_value = actor_value
-        self.target_members = target_members
-        self.scalar_output_mode = scalar_output_mode
-        self.convert_to_functional(actor_network, "actor_network", create_target_params=delay_actor)
-        ensemble = qvalue_network if isinstance(qvalue_network, EnsembleCritic) else None
-        self.num_qvalue_nets = ensemble.num_critics if ensemble else num_qvalue_nets
-        self.convert_to_functional(
-            qvalue_network,
-            "qvalue_network",
-            None if ensemble else num_qvalue_nets,
-            create_target_params=delay_qvalue,
-            compare_against=list(actor_network.parameters()) if separate_losses else None,
-        )
+        self.target_members, self.actor_q = target_members, actor_q
+        own = self._own_members(qvalue_network)
+        self.num_qvalue_nets = own or num_qvalue_nets
         self._check_members()
+        self._convert(
+            actor_network,
+            qvalue_network,
+            copies=None if own else num_qvalue_nets,
+            delay_critic=delay_qvalue,
+            separate_losses=separate_losses,
+        )
         if temperature is None:
             temperature = temperature_from(
                 alpha_init=alpha_init,
@@ -141,8 +146,45 @@ class SACLoss(EntropyRegularisedLoss):
                 target_entropy=target_entropy,
             )
         self._register_temperature(temperature, action_spec)
-        self.set_keys(**keys_of(actor_network))
+        self._take_keys(actor_network)
         self._connect()
+
+    @dispatch
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        terms = self.update_terms(tensordict)
+        if self.reduction != "none":
+            return TensorDict(terms, batch_size=[])
+        scalars = {key: terms.pop(key) for key in list(terms) if not key.startswith("loss_")}
+        out = TensorDict(terms, batch_size=tensordict.batch_size)
+        if self.scalar_output_mode == "non_tensor":
+            for key, value in scalars.items():
+                out.set_non_tensor(key, value)
+        return out
+
+    def critic_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
+        loss, metadata = self._qvalue_loss(tensordict)
+        tensordict.set(self.tensor_keys.priority, metadata["td_error"])
+        return {"loss_qvalue": loss}
+
+    def actor_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
+        return self._actor_terms(*self._actor_loss(tensordict), tensordict)
+
+    def _next_value(self, after: TensorDictBase) -> Tensor:
+        """V of the next state, ``[*B]``; 0 where it is skipped."""
+        if not self.skip_done_states:
+            return self._soft_value(after)
+        valid = has_value(after, self.tensor_keys, self.actor_network.in_keys)
+        if not valid.any():
+            return torch.zeros_like(valid, dtype=self.log_alpha.dtype)
+        value = self._soft_value(after[valid])
+        return value.new_zeros(valid.shape).masked_scatter(valid, value)
+
+    def _soft_value(self, after: TensorDictBase) -> Tensor:
+        """Equation (3)."""
+        action, log_prob = self._actor.sample(after)
+        members = draw_members(self.num_qvalue_nets, self.target_members, action.device)
+        values = self._critic.target(after, action, members)  # [M, *B]
+        return soft_value(reduce_members(values, self.target_rule), self._alpha, log_prob)
 
     def _qvalue_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
         """Equation (5), summed over the members."""
@@ -160,8 +202,8 @@ class SACLoss(EntropyRegularisedLoss):
     def _actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
         """Equation (7); reaches the actor alone. Metadata: ``log_prob``, ``alpha``, ``value``."""
         self._bound_temperature()
-        action, log_prob = sample_action(self, tensordict)
-        value = self._over_members(self._critic.frozen(tensordict, action), self.actor_value)
+        action, log_prob = self._actor.sample(tensordict)
+        value = self._over_members(self._critic.frozen(tensordict, action), self.actor_q)
         if value.shape[value.ndim - log_prob.ndim :] != log_prob.shape:
             raise RuntimeError(
                 f"the value must have the shape of the log-prob, got `{tuple(value.shape)}` and "
@@ -171,22 +213,51 @@ class SACLoss(EntropyRegularisedLoss):
         loss = self._reduce(alpha * log_prob - value, tensordict)
         return loss, {"log_prob": log_prob.detach(), "alpha": alpha, "value": value.detach()}
 
+    def _alpha_loss(self, log_prob: Tensor) -> Tensor:
+        """Equation (18), per sample."""
+        return -self.log_alpha * (log_prob + self.target_entropy)
+
+    def _actor_terms(
+        self, loss: Tensor, metadata: dict[str, Tensor], tensordict: TensorDictBase
+    ) -> dict[str, Tensor]:
+        log_prob = metadata["log_prob"]
+        return {
+            "loss_actor": loss,
+            "loss_alpha": self._reduce(self._alpha_loss(log_prob), tensordict),
+            "alpha": metadata["alpha"],
+            "entropy": -log_prob.mean(),
+        }
+
     def _over_members(self, values: Tensor, how: str) -> Tensor:
-        """What becomes of the members' ``[N, *B]``: one number a row."""
+        """One number a row of the members' ``[N, *B]``."""
         return reduce_members(values, how)
 
-    def _next_value(self, after: TensorDictBase) -> Tensor:
-        valid = None
-        if self.skip_done_states:
-            valid = has_value(after, self.tensor_keys, self.actor_network.in_keys)
-            if not valid.any():
-                return torch.zeros_like(valid, dtype=self.log_alpha.dtype)
-            after = after[valid]
-        action, log_prob = sample_action(self, after)
-        members = draw_members(self.num_qvalue_nets, self.target_members, action.device)
-        values = self._critic.target(after, action, members)  # [M, *B]
-        value = soft_value(reduce_members(values, self.target_rule), self._alpha, log_prob)
-        return value if valid is None else scatter_valid(value, valid)
+    # TorchRL's public names. It wraps methods called *loss in two context managers, which the
+    # ones above do not need.
+
+    def qvalue_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
+        """Critics' loss; metadata with ``td_error``, the priority."""
+        return self._qvalue_loss(tensordict)
+
+    def actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
+        """Actor's loss."""
+        return self._actor_loss(tensordict)
+
+    def alpha_loss(self, log_prob: Tensor) -> Tensor:
+        """Temperature's loss, per sample."""
+        return self._alpha_loss(log_prob)
+
+    def _make_calls(self) -> dict[str, Any]:
+        return {
+            "_actor": actor_calls(self),
+            "_critic": critic_calls(self, "qvalue_network", stacked=True),
+        }
+
+    def _own_members(self, critic: Any) -> int | None:
+        return critic.num_critics if isinstance(critic, EnsembleCritic) else None
+
+    def _take_keys(self, actor: TensorDictModuleBase) -> None:
+        self.set_keys(**keys_of(actor))
 
     def _check_members(self) -> None:
         members = self.target_members
@@ -195,5 +266,5 @@ class SACLoss(EntropyRegularisedLoss):
                 f"`target_members` must lie between 1 and the {self.num_qvalue_nets} critics, got "
                 f"`{members}`"
             )
-        if self.actor_value not in ("min", "mean"):
-            raise ValueError(f"`actor_value` must be 'min' or 'mean', got `{self.actor_value}`")
+        if self.actor_q not in ("min", "mean"):
+            raise ValueError(f"`actor_q` must be 'min' or 'mean', got `{self.actor_q}`")

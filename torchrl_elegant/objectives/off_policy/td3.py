@@ -1,27 +1,29 @@
-"""TD3: what it adds to DDPG."""
+"""TD3: deterministic policy gradients over an ensemble of critics."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from tensordict import TensorDictBase
-from tensordict.nn import TensorDictModuleBase
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModuleBase, dispatch
 from torch import Tensor
 from torchrl.data import Bounded, Composite, TensorSpec
 
+from torchrl_elegant.functional import reduce_members
 from torchrl_elegant.modules import DeterministicActor, EnsembleCritic
-from torchrl_elegant.objectives.off_policy.deterministic import DeterministicLoss
+from torchrl_elegant.objectives.common.keys import CriticKeys
+from torchrl_elegant.objectives.off_policy.base import OffPolicyLoss
+from torchrl_elegant.objectives.off_policy.own_networks import actor_calls, critic_calls
 
 Bounds = Sequence[float] | Sequence[Tensor]
 
 
-class TD3Loss(DeterministicLoss):
+class TD3Loss(OffPolicyLoss):
     r"""TD3 (Fujimoto et al. 2018, arXiv:1802.09477) for critic ensembles of any size.
 
-    What differs from DDPG: the target takes the least of all members, at an action with clipped
-    noise on it.
+    With members :math:`Q_i` and delayed copies :math:`\bar Q_i, \bar\mu`:
 
     .. math::
 
@@ -31,15 +33,16 @@ class TD3Loss(DeterministicLoss):
         L_Q &= \sum_i \ell(Q_i(s, a), y)                                       \\
         L_\mu &= -Q_1(s, \mu(s))
 
-    That the actor is updated less often than the critics is the business of a learner's schedule.
+    A learner's schedule decides how much less often the actor is updated than the critics.
 
-    It stands where TorchRL's ``TD3Loss`` stands: same arguments, keys, outputs, target parameters,
-    reductions and priorities (the largest squared error of a member). It differs by intent in this:
+    It stands where TorchRL's ``TD3Loss`` stands: same arguments, keys, outputs, target parameters
+    and reductions. It differs by intent in this:
 
-    - given a ``DeterministicActor`` and an ``EnsembleCritic`` it calls them directly, without vmap
-      or parameter swaps; any other networks work as in TorchRL;
+    - a ``DeterministicActor`` and an ``EnsembleCritic`` are called directly, without vmap or
+      parameter swaps; other networks work as in TorchRL;
     - such an actor brings its bounds: ``bounds`` and ``action_spec`` may both be left out;
-    - ``actor_value`` is new.
+    - ``td_error`` and the priority, the largest over the members, are absolute and not squared;
+    - ``actor_q`` is new.
 
     Args:
         actor_network: deterministic policy.
@@ -48,7 +51,8 @@ class TD3Loss(DeterministicLoss):
 
     Keyword Args:
         policy_noise, noise_clip: sigma and c, in units of the action.
-        actor_value: ``"first"``, ``"min"`` or ``"mean"``, what of the ensemble the actor raises.
+        actor_q: Q-value that the actor maximizes: ``"first"`` critic's, or ``"min"`` or ``"mean"``
+            over the critics.
 
     The others are TorchRL's.
 
@@ -59,7 +63,10 @@ class TD3Loss(DeterministicLoss):
     2.0
     """
 
-    terms = (
+    _AcceptedKeys = default_keys = CriticKeys
+    critic_term = "loss_qvalue"
+    num_qvalue_nets: int | None
+    terms: tuple[str, ...] = (
         "loss_actor",
         "loss_qvalue",
         "pred_value",
@@ -78,7 +85,7 @@ class TD3Loss(DeterministicLoss):
         num_qvalue_nets: int = 2,
         policy_noise: float = 0.2,
         noise_clip: float = 0.5,
-        actor_value: Literal["first", "min", "mean"] = "first",
+        actor_q: Literal["first", "min", "mean"] = "first",
         loss_function: str = "smooth_l1",
         delay_actor: bool = True,
         delay_qvalue: bool = True,
@@ -88,48 +95,103 @@ class TD3Loss(DeterministicLoss):
         deactivate_vmap: bool = False,
         use_prioritized_weights: str | bool = "auto",
     ) -> None:
-        if actor_value not in ("first", "min", "mean"):
-            raise ValueError(f"`actor_value` must be 'first', 'min' or 'mean', got `{actor_value}`")
+        if actor_q not in ("first", "min", "mean"):
+            raise ValueError(f"`actor_q` must be 'first', 'min' or 'mean', got `{actor_q}`")
         for name, value in (("policy_noise", policy_noise), ("noise_clip", noise_clip)):
             if not value >= 0.0:
                 raise ValueError(f"`{name}` must be 0 or more, got `{value}`")
-        self._in_keys = self._out_keys = None
         super().__init__()
         self._set_deprecated_ctor_keys(priority=priority_key)
         self.delay_actor, self.delay_qvalue = delay_actor, delay_qvalue
-        self.reduction = "mean" if reduction is None else reduction
-        self.loss_function, self.actor_value = loss_function, actor_value
-        self.policy_noise, self.noise_clip = policy_noise, noise_clip
+        self.loss_function, self.reduction = loss_function, reduction or "mean"
+        self.actor_q, self.policy_noise, self.noise_clip = actor_q, policy_noise, noise_clip
         self.deactivate_vmap = deactivate_vmap
         self.use_prioritized_weights = use_prioritized_weights
-        self.convert_to_functional(actor_network, "actor_network", create_target_params=delay_actor)
         ensemble = qvalue_network if isinstance(qvalue_network, EnsembleCritic) else None
         self.num_qvalue_nets = ensemble.num_critics if ensemble else num_qvalue_nets
-        self.convert_to_functional(
+        self._convert(
+            actor_network,
             qvalue_network,
-            "qvalue_network",
-            None if ensemble else num_qvalue_nets,
-            create_target_params=delay_qvalue,
-            compare_against=list(actor_network.parameters()) if separate_losses else None,
+            copies=None if ensemble else num_qvalue_nets,
+            delay_critic=delay_qvalue,
+            separate_losses=separate_losses,
         )
         self._register_bounds(actor_network, action_spec, bounds)
         self._connect()
 
-    def value_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
-        """The critics' loss; metadata with ``td_error`` of every member."""
-        return self._qvalue_loss(tensordict)
+    @dispatch
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        critic_loss, about = self._qvalue_loss(tensordict)
+        self._write_priority(tensordict, about)
+        actor_loss, actor_about = self._actor_loss(tensordict)
+        terms = {"loss_actor": actor_loss, self.critic_term: critic_loss}
+        return TensorDict({**terms, **actor_about, **about}, batch_size=[])
+
+    def critic_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
+        """Terms that train the critics, and means of what is reported; writes the priority."""
+        loss, about = self._qvalue_loss(tensordict)
+        self._write_priority(tensordict, about)
+        reports = {name: value.mean() for name, value in about.items() if name in self.terms}
+        return {self.critic_term: loss, **reports}
+
+    def actor_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
+        """Terms that train the actor, and means of what is reported; the actor's critics alone."""
+        alone = self.actor_q == "first" and self.num_qvalue_nets is not None
+        loss, about = self._actor_loss(tensordict, members=1 if alone else None)
+        return {"loss_actor": loss, **{name: value.mean() for name, value in about.items()}}
 
     def _smoothed(self, action: Tensor) -> Tensor:
+        """Equation (14)."""
         noise = (torch.randn_like(action) * self.policy_noise).clamp_(
             -self.noise_clip, self.noise_clip
         )
         return noise.add_(action).clamp_(self.min_action, self.max_action)
 
+    def _next_value(self, after: TensorDictBase) -> Tensor:
+        data, action = self._actor.target(after)
+        return reduce_members(self._critic.target(data, self._smoothed(action)), "min")
+
+    def _qvalue_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
+        with torch.no_grad():
+            next_value = self._next_value(tensordict.get("next"))
+        target = self._target_value(tensordict, next_value)  # equation (10), [*B]
+        value = self._stored_values(tensordict)  # [N, *B]
+        losses = self._distances(value, target)
+        about = self._about_critics(value.detach(), target, next_value)
+        return self._reduce(losses.sum(0), tensordict), about
+
+    def _stored_values(self, tensordict: TensorDictBase) -> Tensor:
+        # An action that the actor has just written leads back to it, and is data here.
+        return self._critic.online(tensordict, tensordict.get(self.tensor_keys.action).detach())
+
+    def _actor_loss(
+        self, tensordict: TensorDictBase, members: int | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Actor's loss over the first ``members`` critics; None for all."""
+        values = self._critic.frozen(*self._actor.online(tensordict), members)  # [N, *B]
+        value = values[0] if self.actor_q == "first" else reduce_members(values, self.actor_q)
+        return self._reduce(-value, tensordict), self._about_actor(values.detach())
+
+    # Names of TorchRL's TD3.
+
+    def value_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
+        """Critics' loss; metadata with ``td_error`` of every member."""
+        return self._qvalue_loss(tensordict)
+
+    def qvalue_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
+        """Critics' loss, as ``value_loss``."""
+        return self._qvalue_loss(tensordict)
+
+    def actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
+        """Actor's loss, which reaches the actor alone."""
+        return self._actor_loss(tensordict)
+
     def _about_critics(
         self, value: Tensor, target: Tensor, next_value: Tensor
     ) -> dict[str, Tensor]:
+        """Reports, from values ``[N, *B]`` and targets ``[*B]``; with ``td_error``."""
         return {
-            "td_error": (value - target).square(),
+            "td_error": (value - target).abs(),
             "next_state_value": next_value,
             "pred_value": value,
             "target_value": target,
@@ -140,6 +202,11 @@ class TD3Loss(DeterministicLoss):
 
     def _write_priority(self, tensordict: TensorDictBase, about: dict[str, Tensor]) -> None:
         tensordict.set(self.tensor_keys.priority, about.pop("td_error").amax(0))
+
+    def _make_calls(self) -> dict[str, Any]:
+        stacked = self.num_qvalue_nets is not None
+        critic = critic_calls(self, self.critic_name, stacked=stacked)
+        return {"_actor": actor_calls(self), "_critic": critic}
 
     def _register_bounds(
         self, actor: TensorDictModuleBase, spec: TensorSpec | None, bounds: Bounds | None

@@ -1,4 +1,4 @@
-"""Advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783), in one process."""
+"""Advantage actor-critic in one process."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl import objectives
 
-from torchrl_elegant.functional import explained_variance
-from torchrl_elegant.objectives.on_policy.loss import OnPolicyLoss
+from torchrl_elegant.functional import explained_variance, kl_estimate
+from torchrl_elegant.objectives.on_policy.base import OnPolicyLoss
 
 
 class A2CLoss(OnPolicyLoss, objectives.A2CLoss):
-    """TorchRL's ``A2CLoss``, with the same arguments, keys and results, for less.
+    r"""A2C (Mnih et al. 2016, arXiv:1602.01783, section 4): TorchRL's ``A2CLoss``, faster.
 
-    ``L = -E[log pi(a|s) A] + c_v d(V, R) - c_e H``
+    .. math::
+
+        L = -\mathrm{E}[\log \pi(a|s) \, A] + c_v \, \mathrm{E}[d(V(s), R)] - c_e \, \mathrm{E}[H]
+
+    Same arguments, keys and results as TorchRL's.
 
     >>> import torch
     >>> from tensordict import TensorDict
@@ -34,15 +38,25 @@ class A2CLoss(OnPolicyLoss, objectives.A2CLoss):
 
     @property
     def report_keys(self) -> list[str]:
-        """What ``report`` has beside ``out_keys``."""
+        """See ``RolloutLoss``."""
         return ["explained_variance"]
 
     def report(self, rows: TensorDictBase) -> dict[str, Tensor]:
-        """How well the critic knew ``rows`` before it learnt from them."""
+        """Explained variance of the critic on ``rows`` before it learned from them."""
         value, target = (
             rows.get(key) for key in (self.tensor_keys.value, self.tensor_keys.value_target)
         )
         return {"explained_variance": explained_variance(value, target).mean()}
+
+    def divergence(self, rows: TensorDictBase) -> Tensor:
+        """Estimate of ``KL(mu, pi)``; ``rows`` must hold mu's log-probability of their actions."""
+        drawn = rows.get(self.tensor_keys.sample_log_prob, None)
+        if drawn is None:
+            raise KeyError(
+                f"rows must hold `{self.tensor_keys.sample_log_prob}` for a divergence, got none; "
+                "keep it beside `row_keys`"
+            )
+        return kl_estimate(self._log_probs(rows)[0].reshape(drawn.shape) - drawn)
 
     def _gain(self, tensordict: TensorDictBase, log_prob: Tensor) -> Tensor:
         return log_prob * self._advantage(tensordict)

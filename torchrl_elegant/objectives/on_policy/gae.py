@@ -19,9 +19,9 @@ from torchrl_elegant.modules import StateValue
 class WholeRollouts(ValueEstimatorBase):
     """Stands before an estimator of TorchRL's: ``class GAE(WholeRollouts, torchrl_value.GAE)``.
 
-    With a ``StateValue`` network a rollout and its next observations are evaluated in one call.
-    With any other network, with ``shifted=True`` or chunks, and where gradients have to pass
-    through a rollout, the estimator is TorchRL's.
+    With a ``StateValue`` network, a rollout and its next observations are evaluated in one call.
+    With other networks, with ``shifted=True`` or chunks, and where gradients pass through a
+    rollout, the estimator is TorchRL's.
     """
 
     @abstractmethod
@@ -40,7 +40,7 @@ class WholeRollouts(ValueEstimatorBase):
     def _is_direct(self, tensordict: TensorDictBase) -> bool:
         unusual = (
             self.shifted
-            # TorchRL holds the network out of the graph: there is one only if the rollout has it.
+            # TorchRL keeps the network out of the graph: gradients can come from the rollout alone.
             or (self.differentiable and tensordict.requires_grad)
             or self.skip_existing
             or self.value_chunk_size is not None
@@ -50,7 +50,7 @@ class WholeRollouts(ValueEstimatorBase):
         return isinstance(self.value_network, StateValue) and not unusual
 
     def _values(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
-        """Values before and after each step, ``[*B, T, 1]``, which are written too."""
+        """Values before and after each step, ``[*B, T, 1]``; writes them into ``tensordict``."""
         keys, network = self.tensor_keys, self.value_network
         after = tensordict.get("next")
         pairs = [torch.stack([tensordict.get(key), after.get(key)]) for key in network.in_keys]
@@ -66,11 +66,11 @@ class WholeRollouts(ValueEstimatorBase):
 
 
 class GAE(WholeRollouts, torchrl_value.GAE):
-    """TorchRL's ``GAE``, with the same arguments, keys and results, for less.
+    """TorchRL's ``GAE``, with the same arguments, keys and results, faster.
 
     With a ``StateValue`` network it evaluates a rollout and its next observations in one call, and
-    sums advantages by doubling instead of step by step: measured in ``benchmarks/ppo.py``. With any
-    other network, with ``shifted=True`` or chunks, and where gradients have to pass through a
+    sums advantages by doubling instead of step by step (``benchmarks/ppo.py`` has the measured
+    ratio). With other networks, with ``shifted=True`` or chunks, and where gradients pass through a
     rollout, it is TorchRL's.
 
     >>> import torch

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation with a clipped ratio (Schulman et al. 2017, arXiv:1707.06347)."""
+"""Proximal policy optimization with a clipped ratio."""
 
 from __future__ import annotations
 
@@ -13,23 +13,32 @@ from torchrl import objectives
 from torchrl_elegant.functional import (
     clipped_surrogate,
     clipped_surrogate_slope,
+    devices,
     explained_variance,
     kl_estimate,
     ratio_statistics,
-    standardised,
+    standardized,
 )
-from torchrl_elegant.objectives.on_policy.loss import OnPolicyLoss, is_plain_log_prob
+from torchrl_elegant.objectives.on_policy.base import OnPolicyLoss
+from torchrl_elegant.objectives.on_policy.plain_rows import is_plain_log_prob
 
 
 class ClipPPOLoss(OnPolicyLoss, objectives.ClipPPOLoss):
-    """TorchRL's ``ClipPPOLoss``, with the same arguments, keys and results, for less.
+    r"""PPO (Schulman et al. 2017, arXiv:1707.06347): TorchRL's ``ClipPPOLoss``, faster.
 
-    ``L = -E[min(rho A, clip(rho, 1 - eps, 1 + eps) A)] + c_v |V - R|^2 - c_e H``
+    .. math::
 
-    Log-probability and surrogate are one autograd node each: measured in ``benchmarks/ppo.py``.
-    With options that the short way does not know (a delayed actor, capped ratios, masks, other
-    reductions), and where an entry is missing or has another shape, it is TorchRL's, but a stored
-    log-probability ``[*B, 1]``, which TorchRL pairs with every row, is refused.
+        \rho &= \pi(a|s) / \mu(a|s)                                                              \\
+        L_\pi &= -\mathrm{E}[\min(\rho A, \mathrm{clip}(\rho, 1 - \epsilon, 1 + \epsilon) A)]
+            \qquad (7)                                                                            \\
+        L &= L_\pi + c_v \, \mathrm{E}[d(V(s), R)] - c_e \, \mathrm{E}[H]        \qquad (9)
+
+    Same arguments, keys and results as TorchRL's. Log-probability and surrogate are one autograd
+    node each, and gradients are written out where they can be (``benchmarks/ppo.py`` has the
+    measured ratio). With options that this short way does not cover (a delayed actor, capped
+    ratios, masks, other reductions), and where an entry is missing or has another shape, it is
+    TorchRL's. One case differs: a stored log-probability ``[*B, 1]``, which TorchRL pairs with
+    every row, is refused.
 
     >>> import torch
     >>> from tensordict import TensorDict
@@ -49,16 +58,17 @@ class ClipPPOLoss(OnPolicyLoss, objectives.ClipPPOLoss):
 
     @property
     def report_keys(self) -> list[str]:
-        """What ``report`` has beside ``out_keys``."""
-        return ["explained_variance"] if self.log_explained_variance else []
+        """See ``RolloutLoss``."""
+        reports = [name for name in self.metric_names if not name.startswith("loss_")]
+        return reports + (["explained_variance"] if self.log_explained_variance else [])
 
     def report(self, rows: TensorDictBase) -> dict[str, Tensor]:
-        """How far the policy has moved from the one that collected ``rows``."""
+        """Distances of the policy from the one that collected ``rows``."""
         terms = self(rows).items()
         return {name: value.mean() for name, value in terms if not name.startswith("loss_")}
 
     def divergence(self, rows: TensorDictBase) -> Tensor:
-        """``KL(mu, pi)`` of the policy that collected ``rows`` and the present one, estimated."""
+        """Estimate of ``KL(mu, pi)``, where mu collected ``rows`` and pi is the present policy."""
         log_prob, *_ = self._get_cur_log_prob(rows)  # by TorchRL, over any networks
         return kl_estimate(log_prob - rows.get(self.tensor_keys.sample_log_prob))
 
@@ -73,13 +83,13 @@ class ClipPPOLoss(OnPolicyLoss, objectives.ClipPPOLoss):
 
     def _advantage(self, tensordict: TensorDictBase) -> Tensor:
         advantage = super()._advantage(tensordict)
-        return standardised(advantage) if self.normalize_advantage else advantage
+        return standardized(advantage) if self.normalize_advantage else advantage
 
     def _ratio_bounds(self) -> tuple[Tensor | float, Tensor | float]:
         below = self.clip_epsilon_low if self._asymmetric_clip else self.clip_epsilon
         above = self.clip_epsilon_high if self._asymmetric_clip else below
         # A kernel takes numbers for less, but from a GPU they would have to be waited for.
-        if below.is_cpu and not torch.compiler.is_compiling():
+        if devices.reads_at_once(below.device) and not torch.compiler.is_compiling():
             below, above = below.item(), above.item()
         return 1.0 - below, 1.0 + above
 

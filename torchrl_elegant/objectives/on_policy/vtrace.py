@@ -1,4 +1,4 @@
-"""V-trace over whole rollouts at once: advantages from what an older policy did."""
+"""V-trace over whole rollouts: advantages from the steps of an older policy."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from torchrl_elegant.objectives.on_policy.gae import WholeRollouts
 
 
 class VTrace(WholeRollouts, torchrl_value.VTrace):
-    """TorchRL's ``VTrace`` (Espeholt et al. 2018, arXiv:1802.01561), with two options more.
+    """TorchRL's ``VTrace`` (Espeholt et al. 2018, arXiv:1802.01561) with two more options.
 
-    Differs by intent: the ratio pi/mu is that of the stored actions. TorchRL 0.14.1 draws new ones
-    from pi and compares their probabilities with those mu gave to the stored. Sums are worked out
-    by doubling. Over networks that are not a ``StochasticActor`` and a ``StateValue``, and with
-    options that the short way does not know, it is TorchRL's.
+    It differs by intent in this: the ratio pi/mu is that of the stored actions. TorchRL 0.14.1
+    draws new ones from pi and compares their probabilities with those that mu gave to the stored
+    ones. Sums are computed by doubling. Over networks other than a ``StochasticActor`` and a
+    ``StateValue``, and with options that the short way does not cover, it is TorchRL's.
 
     Args:
-        lmbda: decay of the traces (remark 2); 1 is TorchRL's.
-        weighted: whether advantages are multiplied by rho, as a policy gradient needs and TorchRL
-            does; a surrogate that weighs by pi/mu itself, such as PPO's, must have False.
+        lmbda: lambda of the traces, inside c as in remark 2; 1 is TorchRL's. Below 1 advantages
+            are GAE's where pi is mu, which the paper's are not; see ``functional.vtrace``.
+        weighted: True multiplies advantages by rho, as a policy gradient needs and TorchRL does; a
+            surrogate with its own pi/mu, such as PPO's, must have False.
         kwargs: as TorchRL.
 
     >>> import torch

@@ -1,0 +1,55 @@
+"""The loop over an environment on a device: nothing is copied to the host or waited for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from no_sync import NoSync
+
+from torchrl_elegant import PPOConfig, SACConfig, Trial
+from torchrl_elegant.functional import devices
+
+OPTIONS = {"normalize_observation": True, "normalize_value": True, "reward_scale": 0.5}
+SMALL = {"num_cells": (8,), "batch_size": 64}
+CONFIGS = {
+    "ppo": PPOConfig(**SMALL),
+    "ppo with options": PPOConfig(**SMALL, **OPTIONS, epochs=2, clip_value=0.2, lr_end=0.0),
+    "sac": SACConfig(**SMALL, warmup=64, updates_per_frame=1 / 32),
+    "sac with options": SACConfig(
+        **SMALL, **OPTIONS, warmup=64, updates_per_frame=1 / 32, n_steps=3, priority_alpha=0.6
+    ),
+}
+
+
+@pytest.fixture
+def as_on_a_device(monkeypatch):
+    """Everything takes the way that it takes on a GPU, on the CPU."""
+    monkeypatch.setattr(devices, "reads_at_once", lambda device: False)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_nothing_waits_for_the_device(name, as_on_a_device):
+    with Trial(
+        CONFIGS[name], "elegant/chasing", num_envs=32, total_frames=32 * 64, frames_per_batch=32 * 4
+    ) as trial:
+        trial.train(frames=32 * 16)
+        before = trial.ledger.updates
+        with NoSync():
+            trial.train(frames=32 * 16)
+        assert trial.ledger.updates > before
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        lambda x, mask: x.sum().item(),
+        lambda x, mask: x[mask],
+        lambda x, mask: mask.nonzero(),
+        lambda x, mask: x.to("meta"),
+        lambda x, mask: bool(mask.any()),
+        lambda x, mask: x.index_put_((mask,), torch.zeros(())),
+    ],
+)
+def test_the_guard_finds_what_waits(waits):
+    with pytest.raises(AssertionError, match="waits for the device"), NoSync():
+        waits(torch.arange(4.0), torch.tensor([True, False, True, False]))

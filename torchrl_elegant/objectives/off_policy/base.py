@@ -1,0 +1,115 @@
+"""Base of all losses that learn values from targets with a delayed network."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase, TensorDictParams
+from tensordict.nn import TensorDictModuleBase
+from tensordict.utils import NestedKey
+from torch import Tensor
+from torchrl.objectives import LossModule
+from torchrl.objectives.utils import distance_loss
+from torchrl.objectives.value import TD0Estimator
+
+from torchrl_elegant.functional import bellman_target
+from torchrl_elegant.objectives.common.update_loss import UpdateDefaults
+from torchrl_elegant.objectives.off_policy.torchrl_contract import TorchRLContract
+
+
+class OffPolicyLoss(UpdateDefaults, TorchRLContract, LossModule):
+    r"""Values :math:`Q_i(s, a)` that approach a target, as TorchRL's losses have them.
+
+    .. math::
+
+        y &= r + \gamma^m (1 - d) \bar V(s')                                                    \\
+        \mathrm{priority} &= \max_i |Q_i(s, a) - y|                                              \\
+        L &= \sum_b w_b \ell_b \, / \, \sum_b w_b
+
+    m is the number of steps that a row spans. The priority is Schaul et al.'s (2016,
+    arXiv:1511.05952, section 3.3) absolute error, for every loss of this package. TorchRL's DQN,
+    DDPG, TD3 and REDQ write its square instead, so that an exponent ``alpha`` of their priorities
+    counts twice.
+
+    Rows with importance weights w are averaged as in TorchRL, by the sum of the weights. Schaul et
+    al. (section 3.4) divide by the largest weight of all and by the number of rows. Both have the
+    same direction; here small weights in a whole batch do not shorten its step.
+
+    ``forward`` gives all terms. A learner that leaves the actor out of an update calls
+    ``critic_terms`` alone. A subclass gives both and ``_next_value``, which is :math:`\bar V`.
+    """
+
+    tensor_keys: Any
+    loss_function: str | None
+    deactivate_vmap: bool = False
+    actor_network: TensorDictModuleBase
+    actor_network_params: TensorDictParams
+    target_actor_network_params: TensorDictParams
+
+    @abstractmethod
+    def critic_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
+        """Terms that train the critics; writes the priority into ``tensordict``."""
+
+    def actor_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
+        """Terms that train the actor and the temperature; none for a loss of values alone."""
+        return {}
+
+    def update_terms(self, tensordict: TensorDictBase, *, actor: bool = True) -> dict[str, Tensor]:
+        terms = self.critic_terms(tensordict)
+        return terms | self.actor_terms(tensordict) if actor else terms
+
+    @property
+    def metric_names(self) -> list[str]:
+        return list(self.terms)
+
+    @property
+    def priority_key(self) -> NestedKey:
+        return self.tensor_keys.priority
+
+    @abstractmethod
+    def _next_value(self, after: TensorDictBase) -> Tensor:
+        """Value of the next state, from delayed networks, ``[*B]``."""
+
+    def _stored_values(self, tensordict: TensorDictBase) -> Tensor:
+        """Values of the stored actions, ``[N, *B]``, which train all N critics."""
+        return self._critic.online(tensordict, tensordict.get(self.tensor_keys.action))
+
+    @torch.no_grad()
+    def _target_value(self, tensordict: TensorDictBase, next_value: Tensor | None = None) -> Tensor:
+        """y, ``[*B]``; through the loss's value estimator where that is not the plain one."""
+        if next_value is None:
+            next_value = self._next_value(tensordict.get("next"))
+        estimator, keys = self.value_estimator, self.tensor_keys
+        terminated = tensordict.get(("next", keys.terminated), None)
+        plain = type(estimator) is TD0Estimator and not estimator.average_rewards
+        if not plain or terminated is None:
+            data = tensordict.copy()
+            data.set(("next", estimator.tensor_keys.value), next_value.unsqueeze(-1))
+            return estimator.value_estimate(data).squeeze(-1)
+        reward = tensordict.get(("next", keys.reward))
+        gamma = estimator.gamma
+        steps = tensordict.get(estimator.tensor_keys.steps_to_next_obs, None)
+        if steps is not None:
+            gamma = gamma ** steps.view_as(reward).squeeze(-1)
+        return bellman_target(reward.squeeze(-1), terminated.squeeze(-1), next_value, gamma)
+
+    def _distances(self, value: Tensor, target: Tensor) -> Tensor:
+        """Distances of values ``[N, *B]`` from their target ``[*B]``, ``[N, *B]``."""
+        if target.shape != value.shape[1:]:
+            raise RuntimeError(
+                f"the target must have a critic's shape, got `{tuple(target.shape)}` and "
+                f"`{tuple(value.shape[1:])}`; reward and terminated end in a dimension of 1"
+            )
+        return distance_loss(value, target.expand_as(value), loss_function=self.loss_function)
+
+    def _reduce(self, loss: Tensor, tensordict: TensorDictBase) -> Tensor:
+        """Mean over rows, or the loss's other reduction; with weights and masks of the rows."""
+        weights = self._maybe_get_priority_weight(tensordict)
+        if self.reduction == "mean" and weights is None and self._loss_mask_key == "auto":
+            # Looking for each mask entry in each term costs more than the mean itself.
+            names = tensordict.keys()
+            if "collector" not in names and "shifted_valid" not in names:
+                return loss.mean()
+        return self._reduce_loss(loss, tensordict=tensordict, weights=weights)

@@ -1,0 +1,143 @@
+"""Direct calls of this package's networks: no parameter swap, no vmap, no TensorDict.
+
+Networks of others are called through ``foreign_networks``, whose classes have the same methods.
+``online`` values train the critics, ``frozen`` values train only the action, and ``target`` values
+train nothing. Values of an ensemble are ``[N, *B]``.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from tensordict import TensorDictBase
+from torch import Tensor
+from torchrl.objectives import LossModule
+
+from torchrl_elegant.functional import chosen, reduce_members
+from torchrl_elegant.modules import (
+    CategoricalActor,
+    DeterministicActor,
+    EnsembleCritic,
+    QNetwork,
+    SquashedGaussianActor,
+)
+from torchrl_elegant.objectives.off_policy import foreign_networks as foreign
+
+
+class OwnNetwork:
+    """Network of a loss and its delayed copy, which both hold the loss's own tensors.
+
+    Casts and moves replace tensors, and TensorDict copies parameters apart from their module. After
+    either, ``bind`` is called again; otherwise the network would read tensors that nothing trains.
+    """
+
+    def __init__(self, loss: LossModule, name: str) -> None:
+        self.name = name
+        self.network = getattr(loss, name)
+        self.delayed = deepcopy(self.network)
+
+    def bind(self, loss: LossModule) -> None:
+        """Make both copies read the tensors that optimizers and target updaters write."""
+        online, target = foreign.parameters_of(loss, self.name)
+        online.to_module(self.network, preserve_module_state=False)
+        target.to_module(self.delayed, preserve_module_state=False)
+
+    def inputs(self, tensordict: TensorDictBase) -> list[Tensor]:
+        return [tensordict.get(key) for key in self.network.in_keys]
+
+
+class OwnEnsemble(OwnNetwork):
+    """``EnsembleCritic``: Q(s, a) of all members, or of some."""
+
+    network: EnsembleCritic
+
+    def online(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
+        return self.network.values(self.inputs(tensordict), action)
+
+    def frozen(
+        self, tensordict: TensorDictBase, action: Tensor, first: int | None = None
+    ) -> Tensor:
+        return self.network.frozen_values(self.inputs(tensordict), action, first)
+
+    def target(
+        self, tensordict: TensorDictBase, action: Tensor, members: Tensor | None = None
+    ) -> Tensor:
+        return self.delayed.values(self.inputs(tensordict), action, members)
+
+    def inputs(self, tensordict: TensorDictBase) -> list[Tensor]:
+        return [tensordict.get(key) for key in self.network.in_keys[:-1]]  # the last is the action
+
+
+class OwnQNetwork(OwnNetwork):
+    """``QNetwork``: Q(s, .) of all members, ``[N, *B, n]``."""
+
+    network: QNetwork
+
+    def online(self, tensordict: TensorDictBase) -> Tensor:
+        return self.network.values(self.inputs(tensordict))
+
+    def target(self, tensordict: TensorDictBase) -> Tensor:
+        return self.delayed.values(self.inputs(tensordict))
+
+    def best(self, tensordict: TensorDictBase) -> Tensor:
+        """max_a min_i Q_i(s, a) of the targets, ``[*B]``."""
+        return reduce_members(self.target(tensordict), "min").amax(-1)
+
+    def best_of_online(self, tensordict: TensorDictBase) -> Tensor:
+        """Minimum of the targets at the action that the online members prefer, ``[*B]``."""
+        index = self.online(tensordict).mean(0).argmax(-1)
+        return chosen(reduce_members(self.target(tensordict), "min"), index, "categorical")
+
+
+class OwnActor(OwnNetwork):
+    """``DeterministicActor``: the action and the entries beside which it is judged."""
+
+    def online(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, Tensor]:
+        return tensordict, self.network.act(*self.inputs(tensordict))
+
+    def target(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, Tensor]:
+        return tensordict, self.delayed.act(*self.inputs(tensordict))
+
+
+class OwnSampler(OwnNetwork):
+    """Stochastic actor: actions that it draws, or the log-probabilities of all its actions."""
+
+    def __init__(self, loss: LossModule, name: str) -> None:
+        self.name, self.network = name, getattr(loss, name)
+
+    def bind(self, loss: LossModule) -> None:
+        online, _ = foreign.parameters_of(loss, self.name)
+        online.to_module(self.network, preserve_module_state=False)
+
+    def sample(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
+        """Reparameterized action and its log-density, ``[*B, A]`` and ``[*B]``."""
+        return self.network.sample(self.inputs(tensordict))
+
+    def log_probs(self, tensordict: TensorDictBase) -> Tensor:
+        """log pi of every action, ``[*B, n]``."""
+        return self.network.head_of(self.network.output(self.inputs(tensordict))).log_probs
+
+
+def critic_calls(loss: LossModule, name: str, *, stacked: bool) -> Any:
+    """Calls of a critic of states and actions; a foreign one may be ``stacked``."""
+    if isinstance(getattr(loss, name), EnsembleCritic):
+        return OwnEnsemble(loss, name)
+    return (foreign.StackedCritic if stacked else foreign.SingleCritic)(loss, name)
+
+
+def q_network_calls(loss: LossModule, name: str, *, stacked: bool) -> Any:
+    """Calls of a critic that gives a value for each action."""
+    if isinstance(getattr(loss, name), QNetwork):
+        return OwnQNetwork(loss, name)
+    return (foreign.StackedQNetwork if stacked else foreign.SingleQNetwork)(loss, name)
+
+
+def actor_calls(loss: LossModule, name: str = "actor_network") -> Any:
+    """Calls of an actor of any kind."""
+    actor = getattr(loss, name)
+    if isinstance(actor, DeterministicActor):
+        return OwnActor(loss, name)
+    if isinstance(actor, SquashedGaussianActor | CategoricalActor):
+        return OwnSampler(loss, name)
+    return foreign.SwappedActor(loss, name)

@@ -1,0 +1,69 @@
+"""Mean return of the training episodes that ended, kept on the device of the data."""
+
+from __future__ import annotations
+
+import torch
+from tensordict import NestedKey, TensorDictBase
+from torch import Tensor
+
+
+class EpisodeReturns:
+    """Sums of ended episodes' returns; nothing waits for a device before ``take``.
+
+    Where the environment counts returns itself (``episode_reward``), they are read. Elsewhere
+    rewards are added up: over the ends in a row of time the sums telescope, so that one cumulative
+    sum gives them all.
+
+    Args:
+        reward_key, done_key: entries of a step below ``next``.
+
+    >>> from tensordict import TensorDict
+    >>> returns = EpisodeReturns()
+    >>> reward, done = torch.ones(1, 4, 1), torch.tensor([[[0], [1], [0], [1]]]).bool()
+    >>> for _ in range(2):
+    ...     returns.add(TensorDict({"next": {"reward": reward, "done": done}}, [1, 4]))
+    >>> returns.take(), returns.take()
+    (2.0, None)
+    """
+
+    def __init__(self, *, reward_key: NestedKey = "reward", done_key: NestedKey = "done") -> None:
+        self._reward_key, self._done_key = reward_key, done_key
+        self._running: Tensor | None = None  # return so far of each environment's episode
+        self._total: Tensor | None = None  # sum of returns, number of episodes
+
+    def restart(self) -> None:
+        """Forget the episodes that are under way."""
+        self._running = None
+
+    def add(self, batch: TensorDictBase) -> None:
+        """Take in a batch ``[*envs, time]`` that follows the one before it."""
+        after, shape = batch.get("next"), (-1, batch.shape[-1])
+        if not batch.shape.numel():
+            return
+        done = after.get(self._done_key).reshape(shape)
+        known = after.get("episode_reward", None)
+        if known is None:
+            total = self._sum_rewards(after.get(self._reward_key).reshape(shape), done)
+        else:
+            total = known.reshape(shape).double().masked_fill(~done, 0.0).sum()
+        ended = torch.stack([total, done.sum().to(total)])
+        self._total = ended if self._total is None else self._total + ended
+
+    def take(self) -> float | None:
+        """The mean over the episodes that ended since the last call; None without one."""
+        total, self._total = self._total, None
+        if total is None:
+            return None
+        returns, count = total.tolist()
+        return returns / count if count else None
+
+    def _sum_rewards(self, reward: Tensor, done: Tensor) -> Tensor:
+        sums = reward.double().cumsum(1)
+        if self._running is not None:
+            sums = sums + self._running.unsqueeze(1)
+        # The last end of each environment has all the returns before it in its sum.
+        steps = torch.arange(1, done.shape[1] + 1, device=done.device)
+        last = (steps * done).amax(1, keepdim=True)
+        at_end = sums.gather(1, (last - 1).clamp_min(0)) * (last > 0)
+        self._running = sums[:, -1] - at_end.squeeze(1)
+        return at_end.sum()
