@@ -66,7 +66,7 @@ def _listed(name: str) -> Callable[..., EnvBase] | None:
     if rest not in names:
         near = difflib.get_close_matches(rest, names, n=3, cutoff=0.0)
         raise ValueError(
-            f"`env` must be one of the {len(names)} names that begin with '{prefix}/', got "
+            f"`env` must be a known name that begins with '{prefix}/', got "
             f"`{name}`; the nearest: {', '.join(f'{prefix}/{other}' for other in near)}"
         )
     return names[rest]
