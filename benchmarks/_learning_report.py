@@ -123,7 +123,7 @@ def draw(results: Sequence[Result], path: Path, *, title: str) -> None:
 
 
 def colors_of(names: Sequence[str]) -> dict[str, str]:
-    """Of several algorithms each has one color, whoever runs it; another's curve is dashed."""
+    """Each algorithm has one color, whoever runs it; another library's curve is dashed."""
     algorithms = [name.rpartition(":")[2].removesuffix("_plain") for name in names]
     kinds = list(dict.fromkeys(algorithms))
     if len(kinds) == 1:

@@ -32,7 +32,7 @@ def hamiltonian_term_of(base, **options) -> HamiltonianTerm:
 
 
 def grads_of(loss) -> list[bool]:
-    """Whether each parameter of the actor of a ``WithHamiltonian`` has a gradient."""
+    """True for each parameter of the actor of a ``WithHamiltonian`` that has a gradient."""
     return [param.grad is not None for param in loss.hamiltonian.parameters()]
 
 

@@ -155,7 +155,7 @@ def test_workers_collect_from_batches(config, tmp_path):
 
 @pytest.mark.parametrize(("steps", "rows"), [(1, 60), (2, 40), (4, 0)])
 def test_no_row_reaches_from_before_a_shared_evaluation_to_after_it(steps, rows):
-    """Of three steps between two evaluations, those without enough later steps are dropped."""
+    """Steps without enough later ones before an evaluation are dropped, of three each time."""
     config = SACConfig(**{**OFF, "warmup": 10_000}, n_steps=steps)
     run = {"num_envs": 4, "total_frames": 20_000, "frames_per_batch": 12}
     with Trial(config, lanes, **run, evaluation_env="shared") as trial:

@@ -46,7 +46,7 @@ def sync_source(
 
 
 def due(source: SyncSource, learner: Learner) -> list[int]:
-    """What the source asks for when all of it is done at once."""
+    """Updates that the source asks for when all of them are made at once."""
     asked = []
     for updates in source:
         learner.ledger.updates += updates
@@ -127,7 +127,7 @@ class Workers:
 
 
 def asked_of(source: AsyncSource, most: int = 50):
-    """What the source asks for when all of it is done at once.
+    """Updates that the source asks for when all of them are made at once.
 
     A source that does not come to its end would ask for ever."""
     for count, updates in enumerate(islice(source, most + 1)):

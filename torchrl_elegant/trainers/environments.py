@@ -117,7 +117,7 @@ class Environments:
     @property
     def is_shared(self) -> bool:
         """True if evaluation takes place in the training environment."""
-        return self.run.evaluation_env == "shared" and not self._workers
+        return self.run.evaluation_env == "shared"
 
     def for_workers(self) -> EnvFactory:
         """A factory that each worker process calls for its own environments."""
