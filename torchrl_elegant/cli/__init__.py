@@ -1,1 +1,1 @@
-"""Commands of the scripts."""
+"""Commands: `torchrl-elegant` and those that the scripts call."""

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from torchrl_elegant import __version__
 from torchrl_elegant.algorithms import AlgorithmConfig
 from torchrl_elegant.collectors import WorkerDiedError
 from torchrl_elegant.config.changes import build, known_words, merged, take_words
@@ -22,13 +23,17 @@ class HelpRequest(Exception):
 
 
 def run_main(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:
-    """Run a script's `main(argv)` and return its exit code.
+    """Run a command's `main(argv)` and return its exit code; answer `--version`.
 
     A mistake of the user prints one line and returns 2; a run that could not go on returns 1.
 
-    >>> run_main(lambda argv: None, [])
-    0
+    >>> run_main(lambda argv: None, []), run_main(lambda argv: 1, ["--version"])
+    torchrl_elegant 0.1.0
+    (0, 0)
     """
+    if "--version" in argv:
+        sys.stdout.write(f"torchrl_elegant {__version__}\n")
+        return 0
     try:
         return main(argv) or 0
     except HelpRequest as page:
@@ -52,10 +57,10 @@ _INDENT, _WIDTH = " " * 30, 79
 
 
 def _help(
-    program: str, first: Sequence[str], *classes: type, usual: Mapping[str, Any] | None = None
+    usage: str, first: Sequence[str], *classes: type, usual: Mapping[str, Any] | None = None
 ) -> HelpRequest:
     rows = [row for cls in classes for row in help_rows(cls, usual)]
-    return HelpRequest("\n".join([f"usage: {program} key=value ...", *first, *rows]))
+    return HelpRequest("\n".join([f"usage: {usage}".rstrip(), *first, *rows]))
 
 
 def help_rows(cls: type, usual: Mapping[str, Any] | None = None) -> list[str]:
@@ -158,7 +163,14 @@ def parse(
         usual = preset(extra(), wanted.name, None) if preset and extra else {}
         named = f"one of {', '.join(sorted(algorithms))}, or package.module:name"
         first = ["", *_row("algorithm", name or default, named)]
-        raise _help(program, first, *([extra] if extra else []), RunConfig, wanted, usual=usual)
+        raise _help(
+            f"{program} key=value ...",
+            first,
+            *([extra] if extra else []),
+            RunConfig,
+            wanted,
+            usual=usual,
+        )
     built = build(extra, take_words(words, extra)) if extra else None
     before = stored(built) if stored else None
     if before and name is not None and wanted is not type(before[2]):
@@ -179,8 +191,10 @@ def parse(
     return Options(algorithm=chosen, run=run, config=config, extra=built)
 
 
-def parse_one(argv: Sequence[str], cls: type, *, program: str) -> Any:
-    """Read `key=value` words into one dataclass, for scripts that train nothing.
+def parse_one(argv: Sequence[str], cls: type, *, program: str, takes: str = "key=value ...") -> Any:
+    """Read `key=value` words into one dataclass, for commands that train nothing.
+
+    `takes` stands behind the program's name on the help page.
 
     >>> from dataclasses import make_dataclass
     >>> parse_one(["episodes=5"], make_dataclass("Words", [("episodes", int, 20)]), program="x")
@@ -188,7 +202,7 @@ def parse_one(argv: Sequence[str], cls: type, *, program: str) -> Any:
     """
     words = _split([word for word in argv if word not in _HELP_WORDS])
     if len(words) < len(argv):
-        raise _help(program, [], cls)
+        raise _help(f"{program} {takes}", [], cls)
     values = take_words(words, cls)
     if words:
         key = next(iter(words))

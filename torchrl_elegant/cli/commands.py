@@ -1,4 +1,4 @@
-"""Commands of the scripts: words in, a run or its evaluation out, an exit code back."""
+"""Commands over runs: words in, a run, its evaluation or its policy out, an exit code back."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from torchrl_elegant.cli.command_line import Options, parse, parse_one, run_main
 from torchrl_elegant.config.options import check, check_options, option
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.runs.config_file import Stored
-from torchrl_elegant.runs.evaluate import evaluate_run
+from torchrl_elegant.runs.evaluate import evaluate_run, policy_path
 from torchrl_elegant.runs.files import write_file
+from torchrl_elegant.runs.policy import Policy
 from torchrl_elegant.runs.train import run_with, stored_run
 from torchrl_elegant.trainers.run_config import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """Options of the training scripts themselves."""
+    """Options of `train` itself."""
 
     resume: str | None = option(None, "run folder to continue; other words change its options")
     tuned: bool | None = option(
@@ -42,7 +43,7 @@ class TrainOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
-    """Options of the evaluation script."""
+    """Options of `evaluate`."""
 
     run: str = option("", "run folder; may be given as a bare word")
     episodes: int = option(20, "episodes to play, deterministically", low=1)
@@ -52,6 +53,20 @@ class EvaluateOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """Options of `export`."""
+
+    run: str = option("", "run folder; may be given as a bare word")
+    to: str = option("policy.onnx", "new file; its suffix is the format, .onnx or .pt2")
+    policy: Literal["final", "best"] = option("final", "policy.pt or policy_best.pt")
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        known = Path(self.to).suffix in (".onnx", ".pt2")
+        check(known, "to", "be a file that ends in .onnx or .pt2", self.to)
 
 
 def train_command(argv: Sequence[str], *, program: str, default: str) -> int:
@@ -90,10 +105,7 @@ def evaluate_command(argv: Sequence[str], *, program: str) -> int:
 
     def main(words: Sequence[str]) -> None:
         _look_here_too()
-        named = [f"run={word}" if _is_folder_word(word) else word for word in words]
-        options = parse_one(named, EvaluateOptions, program=program)
-        if not options.run:
-            raise UsageError(f"`run` must be a run folder; write {program} <run folder>")
+        options = _parse_with_run(words, EvaluateOptions, program)
         folder = Path(options.run)
         result, video = evaluate_run(
             folder,
@@ -125,6 +137,35 @@ def evaluate_command(argv: Sequence[str], *, program: str) -> int:
             sys.stdout.write(f"video: {video}\n")
 
     return run_main(main, argv)
+
+
+def export_command(argv: Sequence[str], *, program: str) -> int:
+    """Export a run's policy; returns the exit code, 2 for a mistake in the words."""
+
+    def main(words: Sequence[str]) -> None:
+        options = _parse_with_run(words, ExportOptions, program)
+        source, target = policy_path(options.run, options.policy), Path(options.to)
+        # Before the policy is read: tracing it takes seconds.
+        if target.exists():
+            raise UsageError(f"`to` must be a new file, got {options.to!r}, which exists already")
+        if not target.parent.is_dir():
+            raise UsageError(
+                f"`to` must lie in a folder that exists, got {options.to!r}; make "
+                f"{str(target.parent)!r} first"
+            )
+        Policy.load(source).export(target)
+        sys.stdout.write(f"exported {source} to {target}\n")
+
+    return run_main(main, argv)
+
+
+def _parse_with_run(words: Sequence[str], cls: type, program: str) -> Any:
+    """Options of a command that takes one run folder, as a bare word or as `run=`."""
+    named = [f"run={word}" if _is_folder_word(word) else word for word in words]
+    options = parse_one(named, cls, program=program, takes="RUN key=value ...")
+    if not options.run:
+        raise UsageError(f"`run` must be a run folder; write {program} <run folder>")
+    return options
 
 
 def _look_here_too() -> None:

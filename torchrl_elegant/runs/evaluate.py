@@ -33,13 +33,7 @@ def evaluate_run(
     """Play whole episodes with the deterministic policy; the film's path, if one was asked for."""
     folder = Path(folder)
     _, run, _ = stored_run(folder, option="run")
-    path = folder / ("policy.pt" if policy == "final" else "policy_best.pt")
-    if not path.is_file():
-        raise UsageError(
-            f"`run` must hold {path.name}, got {str(folder)!r} without; it is written with the "
-            "first checkpoint"
-        )
-    loaded = Policy.load(path)
+    loaded = Policy.load(policy_path(folder, policy))
     # First, because what cannot be filmed should not cost an evaluation to find out.
     film = write_film(folder / "video.gif", run, loaded, seed=seed) if video else None
     environments = Environments(run)
@@ -51,6 +45,17 @@ def evaluate_run(
         return PolicyEvaluator(env, loaded.actor, episodes=episodes).evaluate(), film
     finally:
         environments.close()
+
+
+def policy_path(folder: str | Path, policy: Literal["final", "best"]) -> Path:
+    """The file of a run's policy; UsageError where there is none yet."""
+    path = Path(folder) / ("policy.pt" if policy == "final" else "policy_best.pt")
+    if not path.is_file():
+        raise UsageError(
+            f"`run` must hold {path.name}, got {str(folder)!r} without; it is written with the "
+            "first checkpoint"
+        )
+    return path
 
 
 def write_film(path: Path, run: RunConfig, policy: Policy, *, seed: int) -> Path:
