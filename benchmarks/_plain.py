@@ -18,6 +18,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms import Parts, PPOConfig, SACConfig, register
 from torchrl_elegant.collectors.sync import FAST_ROLLOUTS
+from torchrl_elegant.config.rates import first_of
 from torchrl_elegant.modules import StateValue, StochasticActor, build_actor, build_critic
 from torchrl_elegant.objectives.common.update_loss import UpdateDefaults
 
@@ -61,7 +62,7 @@ class PlainPPOConfig(PPOConfig):
         return PlainPPOLoss(actor, critic, **self.loss_arguments())
 
     def build_optimizer(self, loss: PlainPPOLoss) -> torch.optim.Optimizer:
-        return torch.optim.Adam(loss.parameters(), lr=self.lr)
+        return torch.optim.Adam(loss.parameters(), lr=first_of(self.lr))
 
 
 @register("sac_plain")
@@ -82,9 +83,12 @@ class PlainSACConfig(SACConfig):
         )
         loss.make_value_estimator(gamma=self.gamma)
         groups = [
-            {"params": list(loss.actor_network_params.parameters()), "lr": self.actor_lr},
-            {"params": list(loss.qvalue_network_params.parameters()), "lr": self.critic_lr},
-            {"params": [loss.log_alpha], "lr": self.alpha_lr},
+            {"params": list(loss.actor_network_params.parameters()), "lr": first_of(self.actor_lr)},
+            {
+                "params": list(loss.qvalue_network_params.parameters()),
+                "lr": first_of(self.critic_lr),
+            },
+            {"params": [loss.log_alpha], "lr": first_of(self.alpha_lr)},
         ]
         return Parts(
             policy=actor,

@@ -16,6 +16,8 @@ from torchrl_elegant.algorithms import (
     SACConfig,
     TD3Config,
 )
+from torchrl_elegant.config.options import options_of
+from torchrl_elegant.config.rates import ends_of, first_of, shape_of
 
 #: Our names of the algorithms that it has, and its own.
 NAMES = {"a2c": "A2C", "ddpg": "DDPG", "dqn": "DQN", "ppo": "PPO", "sac": "SAC", "td3": "TD3"}
@@ -54,15 +56,25 @@ def _own_rates(config: AlgorithmConfig) -> dict[str, float]:
     rates = {"actor.optimizer": config.actor_lr}
     if isinstance(config, SACConfig):
         rates["ent_coef_optimizer"] = config.alpha_lr
-    return {name: rate / config.critic_lr for name, rate in rates.items()}
+    return {name: first_of(rate) / first_of(config.critic_lr) for name, rate in rates.items()}
 
 
 def _lr_end_fraction(config: AlgorithmConfig) -> float:
-    """The part of the learning rate that is left at the end."""
-    if isinstance(config, OnPolicyConfig):
-        return 1.0 if config.lr_end is None else config.lr_end / config.lr
-    assert isinstance(config, OffPolicyConfig)
-    return 1.0 if config.lr_end_fraction is None else config.lr_end_fraction
+    """The part of the learning rates that is left at the end."""
+    values = {name: getattr(config, name) for name in options_of(type(config))}
+    falls = {
+        (ends_of(rate)[1] / first_of(rate), shape_of(rate))
+        for name, rate in values.items()
+        if name in ("lr", "actor_lr", "critic_lr", "alpha_lr")
+    }
+    others = [values.get(name, 0.0) for name in ("entropy_coeff", "clip_epsilon", "noise_std")]
+    (part, shape), *more = falls
+    if more or shape != "linear" or any(isinstance(rate, tuple) for rate in others):
+        raise ValueError(
+            f"`config` must leave Stable-Baselines3 one linear learning rate, got {config}; "
+            "let all learning rates fall alike, and all else stay"
+        )
+    return part
 
 
 def _off_policy(config: OffPolicyConfig) -> dict[str, Any]:
@@ -78,16 +90,16 @@ def _off_policy(config: OffPolicyConfig) -> dict[str, Any]:
     }
     if isinstance(config, DQNConfig):
         return options | {
-            "learning_rate": config.lr,
+            "learning_rate": first_of(config.lr),
             "exploration_fraction": config.exploration_fraction,
-            "exploration_initial_eps": config.epsilon_start,
-            "exploration_final_eps": config.epsilon_end,
+            "exploration_initial_eps": ends_of(config.epsilon)[0],
+            "exploration_final_eps": ends_of(config.epsilon)[1],
             "target_update_interval": config.target_period or options["train_freq"],
             "tau": 1.0 if config.target_period else config.tau,
             "max_grad_norm": config.max_grad_norm,
         }
     assert isinstance(config, (SACConfig, DDPGConfig))
-    options["learning_rate"] = config.critic_lr
+    options["learning_rate"] = first_of(config.critic_lr)
     if isinstance(config, TD3Config):
         options["policy_delay"] = config.actor_period
         options["target_policy_noise"] = config.policy_noise
@@ -102,7 +114,7 @@ def _on_policy(config: OnPolicyConfig, run: RunConfig) -> dict[str, Any]:
         total_frames=run.total_frames, num_envs=run.num_envs
     )
     options: dict[str, Any] = {
-        "learning_rate": config.lr,
+        "learning_rate": first_of(config.lr),
         "n_steps": frames // run.num_envs,
         "gae_lambda": config.lmbda,
         "ent_coef": config.entropy_coeff,

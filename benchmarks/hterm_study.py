@@ -43,7 +43,7 @@ BASE = "base"
 TREATED = {"h": ("hterm=true",)}
 # Quick enough for many seeds, and with PPO not learned in so many frames by all of them.
 DOUBLE_PENDULUM = (
-    *("total_frames=100000", "num_envs=8", "lr_end=0"),
+    *("total_frames=100000", "num_envs=8", "lr=3e-4..0"),
     *("normalize_observation=true", "normalize_value=true"),
 )
 SAC_DOUBLE_PENDULUM = (

@@ -37,10 +37,9 @@ TASKS: Mapping[str, tuple[str, ...]] = {
         "num_cells=128,128",
         "batch_size=128",
         # Rates that suit such nets, and that end at 0: values that still move drop the hopper.
-        "actor_lr=1e-3",
-        "critic_lr=1e-3",
-        "alpha_lr=1e-3",
-        "lr_end_fraction=0.0",
+        "actor_lr=1e-3..0",
+        "critic_lr=1e-3..0",
+        "alpha_lr=1e-3..0",
     ),
     # Seen, not told: pictures of 20 by 20 bytes.
     "catch": (

@@ -127,7 +127,7 @@ def test_period_must_be_positive():
 
 def test_a_ramp_arrives_when_it_says_and_stays():
     seen = []
-    ramp = Ramp(start=2.0, end=4.0, until=0.5, apply=seen.append)
+    ramp = Ramp(rate=(2.0, 4.0), until=0.5, apply=seen.append)
     for progress in (0.0, 0.25, 0.5, 0.9, 1.2):
         ramp.at(progress)
     assert seen == [2.0, 3.0, 4.0, 4.0, 4.0]
@@ -136,4 +136,4 @@ def test_a_ramp_arrives_when_it_says_and_stays():
 @pytest.mark.parametrize("until", [0.0, -0.1, 1.1])
 def test_a_ramp_arrives_within_the_run(until):
     with pytest.raises(ValueError, match="`until` must lie in"):
-        Ramp(start=0.0, end=1.0, until=until, apply=print)
+        Ramp(rate=(0.0, 1.0), until=until, apply=print)

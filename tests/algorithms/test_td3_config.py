@@ -9,6 +9,7 @@ import torch
 
 from torchrl_elegant.algorithms import ALGORITHMS, DDPGConfig, EveryUpdate, TD3Config
 from torchrl_elegant.config.options import options_of
+from torchrl_elegant.config.rates import ends_of
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import GaussianNoise, NoisyActor, OrnsteinUhlenbeckNoise
 from torchrl_elegant.objectives import DDPGLoss, LeanSoftUpdate, TD3Loss
@@ -114,10 +115,10 @@ def test_exploration():
         assert policy.noise.scale.item() == 0.25
 
 
-@pytest.mark.parametrize("end", [None, 0.5])
-def test_the_spread_of_the_noise_follows_the_run(end):
-    learner = Learner(build(DDPGConfig, noise_std=0.25, noise_std_end=end))
-    scale, last = learner.policy.noise.scale, 0.25 if end is None else end
+@pytest.mark.parametrize("rate", [0.25, (0.25, 0.5)])
+def test_the_spread_of_the_noise_follows_the_run(rate):
+    learner = Learner(build(DDPGConfig, noise_std=rate))
+    scale, (_, last) = learner.policy.noise.scale, ends_of(rate)
     for progress, wanted in ((0.0, 0.25), (0.5, (0.25 + last) / 2), (1.0, last)):
         learner.at(progress)
         assert scale.item() == pytest.approx(wanted)
@@ -145,7 +146,6 @@ def test_the_policy_acts_with_what_the_loss_learns():
         ("noise", "pink"),
         ("noise_std", -0.1),
         ("noise_std", float("inf")),
-        ("noise_std_end", -0.1),
         ("tau", 0.0),
     ],
 )

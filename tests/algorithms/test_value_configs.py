@@ -87,7 +87,7 @@ def test_options_arrive(config):
 
 @VALUE
 def test_epsilon_falls_over_a_part_of_the_run(config):
-    learner = Learner(build(config, epsilon_start=0.8, epsilon_end=0.2, exploration_fraction=0.5))
+    learner = Learner(build(config, epsilon=(0.8, 0.2), exploration_fraction=0.5))
     seen = []
     for progress in (0.0, 0.25, 0.5, 1.0):
         learner.at(progress)
@@ -122,8 +122,8 @@ def test_options_of_discrete_sac_arrive():
     [
         ("lr", 0.0),
         ("target_period", 0),
-        ("epsilon_start", 1.5),
-        ("epsilon_end", -0.1),
+        ("epsilon", 1.5),
+        ("epsilon", -0.1),
         ("exploration_fraction", 0.0),
         ("loss_function", "l3"),
         ("gamma", 1.5),

@@ -18,14 +18,29 @@ from _sb3_settings import settings_of
     ("config", "part"),
     [
         (SACConfig(), 1.0),
-        (DQNConfig(lr_end_fraction=0.25), 0.25),
+        (SACConfig(critic_lr=(1e-3, 0.0), actor_lr=(5e-4, 0.0), alpha_lr=(1e-3, 0.0)), 0.0),
+        (DQNConfig(lr=(1e-3, 2.5e-4)), 0.25),
         (PPOConfig(), 1.0),
-        (PPOConfig(lr=2e-3, lr_end=5e-4), 0.25),
-        (PPOConfig(lr_end=0.0), 0.0),
+        (PPOConfig(lr=(2e-3, 5e-4)), 0.25),
+        (PPOConfig(lr=(3e-4, 0.0)), 0.0),
     ],
 )
 def test_its_learning_rate_falls_as_ours_does(config, part) -> None:
     assert settings_of(config, RunConfig())["lr_end_fraction"] == part
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        PPOConfig(lr=(3e-4, 0.0, "cosine")),
+        PPOConfig(entropy_coeff=(0.1, 0.0)),
+        SACConfig(actor_lr=(3e-4, 0.0)),
+        SACConfig(critic_lr=(3e-4, 0.0)),
+    ],
+)
+def test_a_course_that_it_cannot_take_is_refused(config) -> None:
+    with pytest.raises(ValueError, match="must leave Stable-Baselines3 one linear learning rate"):
+        settings_of(config, RunConfig())
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_frames_and_updates_stay_exact_over_a_resume(tmp_path, runs, options, en
 
 def test_workers_keep_the_ratio_with_all_options(tmp_path, runs):
     config = SACConfig(
-        **{**SMALL, "warmup": 0}, updates_per_frame=0.25, priority_beta=0.2, **EVERYTHING
+        **{**SMALL, "warmup": 0}, updates_per_frame=0.25, priority_beta=(0.2, 1.0), **EVERYTHING
     )
     run = settings(tmp_path, collector="async", num_workers=2, num_envs=2, total_frames=402)
     result = train(config, POINT, **run)
@@ -197,7 +197,9 @@ def test_the_configured_part_of_the_bias_is_undone():
 def test_the_correction_grows_to_all_of_it_and_a_run_goes_on_where_it_was(tmp_path, runs):
     seen = []
     result = train(
-        SACConfig(**SMALL, priority_alpha=0.6, priority_beta=0.2), POINT, **settings(tmp_path)
+        SACConfig(**SMALL, priority_alpha=0.6, priority_beta=(0.2, 1.0)),
+        POINT,
+        **settings(tmp_path),
     )
     _, buffer, learner = runs[-1]
     assert buffer.sampler.beta == pytest.approx(1.0)

@@ -279,8 +279,7 @@ def test_a_kl_limit_leaves_out_epochs_and_says_how_many_were_made(go):
 
 
 def test_what_is_scheduled_moves_over_the_run_and_goes_on_where_it_was(go, learners):
-    config = replace(SMALL, lr=1e-2, lr_end=0.0, entropy_coeff=0.1, entropy_coeff_end=0.02)
-    config = replace(config, clip_epsilon=0.3, clip_epsilon_end=0.1)
+    config = replace(SMALL, lr=(1e-2, 0.0), entropy_coeff=(0.1, 0.02), clip_epsilon=(0.3, 0.1))
 
     def settings(learner):
         numbers = (learner.loss.entropy_coeff, learner.loss.clip_epsilon)
@@ -670,7 +669,7 @@ def test_the_command_shows_its_options_and_names_a_mistake(capsys):
     assert "buffer_size" not in shown
     assert call("clip_epsilon=2") == 2
     wrong = capsys.readouterr().err
-    assert "`clip_epsilon` must be a number in (0, 1), got `2" in wrong
+    assert "`clip_epsilon` must be a number in (0, 1), or first..last[:shape], got `2" in wrong
     assert "Traceback" not in wrong
 
 

@@ -59,7 +59,7 @@ def go(tmp_path):
 @CONFIGS
 @pytest.mark.parametrize("noise", ["gaussian", "ou"])
 def test_a_run_and_its_resumption(go, config, noise):
-    first = go(config(noise=noise, noise_std=0.2, noise_std_end=0.1, **SMALL), total_frames=200)
+    first = go(config(noise=noise, noise_std=(0.2, 0.1), **SMALL), total_frames=200)
     assert first.history[-1]["frames"] == 200
     assert first.history[-1]["updates"] == 180
     names = {"loss_actor", "target_value", "pred_value"}
@@ -70,7 +70,7 @@ def test_a_run_and_its_resumption(go, config, noise):
     # Not what was stored decides, but what the run is now told.
     _, run, config = stored_run(first.folder)
     third = run_with(
-        replace(run, total_frames=400), replace(config, noise_std_end=0.4), first.folder
+        replace(run, total_frames=400), replace(config, noise_std=(0.2, 0.4)), first.folder
     )
     assert third.policy.noise.scale.item() == pytest.approx(0.4)
 

@@ -341,11 +341,11 @@ def test_slices_of_pictures_beyond_all_memory_are_refused(go, name):
 
 @pytest.mark.parametrize("frames", [60, 20])
 def test_a_rate_that_is_zero_at_the_only_rollout_is_refused(go, frames):
-    config = PPOConfig(num_cells=(8,), batch_size=8, lr_end=0.0)
+    config = PPOConfig(num_cells=(8,), batch_size=8, lr=(3e-4, 0.0))
     if frames == 20:
         assert frames_of(go(config, frames_per_batch=frames)) == 60
         return
-    with pytest.raises(UsageError, match="`lr_end` must be above 0 in a run of one rollout"):
+    with pytest.raises(UsageError, match="`lr` must not end at 0 in a run of one rollout, got 0"):
         go(config, frames_per_batch=frames)
 
 

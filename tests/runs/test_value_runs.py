@@ -98,7 +98,7 @@ def test_epsilon_moves_along_the_run(tmp_path, monkeypatch):
         "torchrl_elegant.modules.EpsilonGreedyActor.explore",
         lambda self, epsilon: (seen.append(epsilon), explore(self.epsilon, epsilon)),
     )
-    run(DQNConfig(exploration_fraction=0.5, epsilon_end=0.1, **SMALL), tmp_path / "run")
+    run(DQNConfig(exploration_fraction=0.5, epsilon=(1.0, 0.1), **SMALL), tmp_path / "run")
     assert seen[0] == 1.0
     assert seen == sorted(seen, reverse=True)
     assert seen[-1] == pytest.approx(0.1)
@@ -107,7 +107,7 @@ def test_epsilon_moves_along_the_run(tmp_path, monkeypatch):
 
 def test_the_first_frames_are_random():
     """Not the network's: with a network that always prefers one action, both occur."""
-    parts = DQNConfig(num_cells=(8,), epsilon_start=0.0).build(make_env("CartPole-v1"))
+    parts = DQNConfig(num_cells=(8,), epsilon=0.0).build(make_env("CartPole-v1"))
     with torch.no_grad():
         parts.policy.network.net.bias_1 += torch.tensor([1e6, 0.0])
     collector = SyncCollector(

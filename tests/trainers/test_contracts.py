@@ -291,7 +291,7 @@ def test_a_foreign_family_trains(tmp_path, monkeypatch):
 
 def test_ramps_are_told_the_progress_of_the_ledger():
     seen = []
-    parts, *_ = foreign(ramps=(Ramp(start=1.0, end=0.0, apply=seen.append),))
+    parts, *_ = foreign(ramps=(Ramp(rate=(1.0, 0.0), apply=seen.append),))
     learner = Learner(parts, ledger=Ledger(total_frames=100, frames=50))
     learner.at(learner.ledger.progress)
     assert seen == [1.0, 0.5]

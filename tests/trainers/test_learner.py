@@ -315,7 +315,7 @@ def test_new_data_is_shown_on_the_device_of_the_policy(batches):
 def test_ramps_follow_the_progress_that_the_learner_is_told():
     seen = []
     parts = SACConfig(num_cells=(8,)).build(make_env("Pendulum-v1"))
-    parts.ramps = (Ramp(start=1.0, end=0.0, apply=seen.append),)
+    parts.ramps = (Ramp(rate=(1.0, 0.0), apply=seen.append),)
     learner = Learner(parts)
     learner.at(0.5)
     assert seen == [1.0, 0.5]

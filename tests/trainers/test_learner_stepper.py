@@ -132,7 +132,8 @@ def test_what_is_collected_is_shown_to_a_learner_that_wants_to_see_it():
 
 
 def test_what_moves_over_a_run_moves_with_the_trainers_frames():
-    config = partial(DDPGConfig, noise_std=0.4, noise_std_end=0.2, lr_end_fraction=0.0)
+    rates = {"actor_lr": (1e-3, 0.0), "critic_lr": (1e-3, 0.0)}
+    config = partial(DDPGConfig, noise_std=(0.4, 0.2), **rates)
     trainer, learner = make_trainer(config)
     assert learner.policy.noise.scale == pytest.approx(0.4)
     trainer.train()

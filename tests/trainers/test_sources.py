@@ -169,12 +169,12 @@ def learning_rate(learner: Learner) -> float:
     ("config", "env", "read"),
     [
         (
-            DQNConfig(num_cells=(8,), epsilon_start=1.0, epsilon_end=0.5, exploration_fraction=1.0),
+            DQNConfig(num_cells=(8,), epsilon=(1.0, 0.5), exploration_fraction=1.0),
             "CartPole-v1",
             exploring_part,
         ),
-        (DDPGConfig(num_cells=(8,), noise_std=1.0, noise_std_end=0.5), POINT, spread_of_noise),
-        (SACConfig(num_cells=(8,), actor_lr=1.0, lr_end_fraction=0.5), POINT, learning_rate),
+        (DDPGConfig(num_cells=(8,), noise_std=(1.0, 0.5)), POINT, spread_of_noise),
+        (SACConfig(num_cells=(8,), actor_lr=(1.0, 0.5)), POINT, learning_rate),
     ],
     ids=["epsilon", "noise", "rate"],
 )
@@ -210,7 +210,7 @@ def test_running_returns_of_workers_do_not_mix():
 
 @pytest.mark.parametrize("collector", ["sync", "async"])
 def test_a_run_that_goes_on_explores_as_far_as_it_has_come(collector, monkeypatch):
-    config = DDPGConfig(num_cells=(8,), noise_std=0.4, noise_std_end=0.2, warmup=4)
+    config = DDPGConfig(num_cells=(8,), noise_std=(0.4, 0.2), warmup=4)
     family = family_of(
         RunConfig(env=POINT, total_frames=1000, collector=collector), config, Ranks()
     )

@@ -10,6 +10,7 @@ import torch
 from torchrl_elegant.algorithms.base import check, option
 from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
 from torchrl_elegant.algorithms.registry import register
+from torchrl_elegant.config.rates import Rate, first_of
 from torchrl_elegant.modules import StateValue, StochasticActor
 from torchrl_elegant.objectives import A2CLoss
 from torchrl_elegant.objectives.on_policy.base import OnPolicyLoss
@@ -28,7 +29,7 @@ class A2CConfig(OnPolicyConfig):
 
     epochs: int = 1
     batch_size: int = option(64, "most transitions per update; as many make a rollout")
-    lr: float = 7e-4
+    lr: Rate = 7e-4
     optimizer: Literal["adam", "rmsprop"] = option(
         "adam", "adam, or rmsprop as in the paper", topic="learning"
     )
@@ -52,7 +53,7 @@ class A2CConfig(OnPolicyConfig):
         if self.optimizer == "adam":
             return super().build_optimizer(loss)
         # Decay and epsilon of the paper's implementation, as Stable-Baselines3 has them.
-        return torch.optim.RMSprop(loss.parameters(), lr=self.lr, alpha=0.99, eps=1e-5)
+        return torch.optim.RMSprop(loss.parameters(), lr=first_of(self.lr), alpha=0.99, eps=1e-5)
 
     def estimator_arguments(self) -> dict[str, Any]:
         name = {"gae": "average_gae", "vtrace": "average_adv"}[self.advantage]

@@ -11,6 +11,7 @@ from torchrl_elegant.algorithms.base import Parts, option
 from torchrl_elegant.algorithms.off_policy import PeriodicActorConfig
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.algorithms.schedules import Ramp
+from torchrl_elegant.config.rates import Rate, first_of
 from torchrl_elegant.modules import (
     DeterministicActor,
     EnsembleCritic,
@@ -36,26 +37,22 @@ class DDPGConfig(PeriodicActorConfig):
 
     deterministic: ClassVar[bool] = True
 
-    actor_lr: float = 1e-3
-    critic_lr: float = 1e-3
+    actor_lr: Rate = 1e-3
+    critic_lr: Rate = 1e-3
     noise: Literal["gaussian", "ou"] = option(
         "gaussian",
         "exploration noise: new at each step, or drifting (Ornstein-Uhlenbeck)",
         topic="exploration",
     )
-    noise_std: float = option(
+    noise_std: Rate = option(
         0.1, "spread of the noise for actions from -1 to 1; sigma of ou", low=0
-    )
-    noise_std_end: float | None = option(
-        None, "spread of the noise at the end of the run; none: as at its start", low=0
     )
 
     def build(self, env: EnvBase) -> Parts:
         parts = super().build(env)
         noise = self.build_noise()
-        end = self.noise_std if self.noise_std_end is None else self.noise_std_end
         # Also where it stays: a resumed run takes the spread from here, not from what was stored.
-        ramp = Ramp(start=self.noise_std, end=end, apply=noise.set_scale)
+        ramp = Ramp(rate=self.noise_std, apply=noise.set_scale)
         policy = NoisyActor(parts.policy, noise)
         return replace(
             parts,
@@ -73,8 +70,8 @@ class DDPGConfig(PeriodicActorConfig):
     def build_noise(self) -> Noise:
         """Make the exploration noise."""
         if self.noise == "ou":
-            return OrnsteinUhlenbeckNoise(sigma=self.noise_std)
-        return GaussianNoise(std=self.noise_std)
+            return OrnsteinUhlenbeckNoise(sigma=first_of(self.noise_std))
+        return GaussianNoise(std=first_of(self.noise_std))
 
     def build_loss(self, actor: DeterministicActor, critic: EnsembleCritic) -> Any:
         return DDPGLoss(actor, critic, delay_actor=True, loss_function=self.loss_function)

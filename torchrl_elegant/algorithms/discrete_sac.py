@@ -7,11 +7,12 @@ from typing import Literal
 
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.algorithms.adam import LeanAdam
 from torchrl_elegant.algorithms.base import Parts, option
 from torchrl_elegant.algorithms.off_policy import DiscreteOffPolicyConfig
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.algorithms.sac import TemperatureConfig
+from torchrl_elegant.algorithms.schedules import build_adam
+from torchrl_elegant.config.rates import Rate
 from torchrl_elegant.modules import (
     FixedTemperature,
     LearnedTemperature,
@@ -34,11 +35,11 @@ class DiscreteSACConfig(DiscreteOffPolicyConfig, TemperatureConfig):
     """
 
     tau: float = 0.01
-    actor_lr: float = option(1e-3, "learning rate of the actor", topic="learning", above=0)
-    critic_lr: float = option(1e-3, "learning rate of the critics", above=0)
+    actor_lr: Rate = option(1e-3, "learning rate of the actor", topic="learning", above=0, last=0)
+    critic_lr: Rate = option(1e-3, "learning rate of the critics", above=0, last=0)
     loss_function: Literal["l2", "smooth_l1", "l1"] = option("l2", "distance of value and target")
     num_critics: int = option(2, "number of critics", topic="critics", low=1)
-    alpha_lr: float = 1e-3
+    alpha_lr: Rate = 1e-3
     # With 0.1, policies stay where the cart of CartPole drifts out after 300 steps.
     target_entropy_weight: float = option(
         0.6,
@@ -60,16 +61,18 @@ class DiscreteSACConfig(DiscreteOffPolicyConfig, TemperatureConfig):
         )
         loss.make_value_estimator(gamma=self.gamma)
         groups = [
-            {"params": list(loss.actor_network_params.parameters()), "lr": self.actor_lr},
-            {"params": list(loss.qvalue_network_params.parameters()), "lr": self.critic_lr},
+            (list(loss.actor_network_params.parameters()), self.actor_lr),
+            (list(loss.qvalue_network_params.parameters()), self.critic_lr),
         ]
         if self.temperature == "learned":
-            groups.append({"params": [loss.log_alpha], "lr": self.alpha_lr})
+            groups.append(([loss.log_alpha], self.alpha_lr))
+        optimizer, ramps = build_adam(groups)
         return Parts(
             policy=actor,
             loss=loss,
-            optimizer=LeanAdam(groups),
+            optimizer=optimizer,
             target_updater=LeanSoftUpdate(loss, tau=self.tau),
+            ramps=ramps,
         )
 
     def build_temperature(self) -> Temperature:

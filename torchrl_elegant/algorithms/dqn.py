@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal
 from torchrl.envs import EnvBase
 from torchrl.objectives.utils import TargetNetUpdater
 
-from torchrl_elegant.algorithms.adam import LeanAdam
 from torchrl_elegant.algorithms.base import Parts, check_unused, option
 from torchrl_elegant.algorithms.off_policy import DiscreteOffPolicyConfig
 from torchrl_elegant.algorithms.registry import register
-from torchrl_elegant.algorithms.schedules import Ramp
+from torchrl_elegant.algorithms.schedules import Ramp, build_adam
+from torchrl_elegant.config.rates import Rate, first_of
 from torchrl_elegant.modules import EpsilonGreedyActor, build_q_network
 from torchrl_elegant.objectives import DQNLoss, LeanHardUpdate, LeanSoftUpdate
 
@@ -32,21 +32,18 @@ class DQNConfig(DiscreteOffPolicyConfig):
     dueling: ClassVar[bool] = False
 
     max_grad_norm: float | None = 1.0
-    lr: float = option(1e-3, "learning rate", topic="learning", above=0)
+    lr: Rate = option(1e-3, "learning rate", topic="learning", above=0, last=0)
     target_period: int | None = option(
         None, "updates between two copies to the target; none: it moves by tau at each", low=1
     )
     loss_function: Literal["l2", "smooth_l1", "l1"] = option(
         "smooth_l1", "distance of value and target"
     )
-    epsilon_start: float = option(
-        1.0, "fraction of random actions at the start", topic="exploration", low=0, high=1
-    )
-    epsilon_end: float = option(
-        0.05, "fraction of random actions after the fall of epsilon", low=0, high=1
+    epsilon: Rate = option(
+        (1.0, 0.05), "fraction of random actions", topic="exploration", low=0, high=1
     )
     exploration_fraction: float = option(
-        0.1, "fraction of the run during which epsilon falls", above=0, high=1
+        0.1, "fraction of the run after which epsilon has its last value", above=0, high=1
     )
 
     def __post_init__(self) -> None:
@@ -64,20 +61,16 @@ class DQNConfig(DiscreteOffPolicyConfig):
         )
         loss = DQNLoss(network, **self.loss_arguments())
         loss.make_value_estimator(gamma=self.gamma)
-        policy = EpsilonGreedyActor(network, epsilon=self.epsilon_start)
+        policy = EpsilonGreedyActor(network, epsilon=first_of(self.epsilon))
         policy = policy if env.device is None else policy.to(env.device)
-        ramp = Ramp(
-            start=self.epsilon_start,
-            end=self.epsilon_end,
-            until=self.exploration_fraction,
-            apply=policy.explore,
-        )
+        explore = Ramp(rate=self.epsilon, until=self.exploration_fraction, apply=policy.explore)
+        optimizer, ramps = build_adam([(list(loss.parameters()), self.lr)])
         return Parts(
             policy=policy,
             loss=loss,
-            optimizer=LeanAdam(loss.parameters(), lr=self.lr),
+            optimizer=optimizer,
             target_updater=self.build_target_updater(loss),
-            ramps=(ramp,),
+            ramps=(*ramps, explore),
         )
 
     @property

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.algorithms.adam import LeanAdam
 from torchrl_elegant.algorithms.add_ons import LongReturnAddOn
 from torchrl_elegant.algorithms.base import (
     AlgorithmConfig,
@@ -20,7 +20,8 @@ from torchrl_elegant.algorithms.base import (
     check_unused,
     option,
 )
-from torchrl_elegant.algorithms.schedules import ActorSchedule, EveryUpdate, ramp_lr
+from torchrl_elegant.algorithms.schedules import ActorSchedule, EveryUpdate, build_adam
+from torchrl_elegant.config.rates import Rate, first_of
 from torchrl_elegant.data import MultiStepFold, Priority
 from torchrl_elegant.modules import EnsembleCritic, build_critic
 from torchrl_elegant.objectives import LeanSoftUpdate
@@ -46,9 +47,6 @@ class OffPolicyConfig(AlgorithmConfig):
         0.005, "step of the target networks at each update", topic="learning", above=0, high=1
     )
     updates_per_frame: float = option(1.0, "updates of the critics per collected frame", above=0)
-    lr_end_fraction: float | None = option(
-        None, "fraction of each learning rate left at the end of the run; none: all", low=0, high=1
-    )
     n_steps: int = option(1, "rewards that a target sums before it adds a value estimate", low=1)
     long_return_weight: float = option(
         0.0, "weight of the loss that moves the mean value to the mean long return; try 0.1", low=0
@@ -61,8 +59,8 @@ class OffPolicyConfig(AlgorithmConfig):
     priority_alpha: float | None = option(
         None, "exponent of prioritized replay; none: uniform sampling; try 0.6", low=0
     )
-    priority_beta: float = option(
-        0.4, "exponent of its importance weights at the start; 1 at the end", low=0, high=1
+    priority_beta: Rate = option(
+        (0.4, 1.0), "exponent of its importance weights, which undo its bias", low=0, high=1
     )
 
     def __post_init__(self) -> None:
@@ -110,8 +108,6 @@ class OffPolicyConfig(AlgorithmConfig):
 
     def assemble(self, env: EnvBase) -> Parts:
         parts = super().assemble(env)
-        if self.lr_end_fraction is not None:
-            parts.ramps += ramp_lr(parts.optimizer, self.lr_end_fraction)
         if self.long_return_weight:
             fits = isinstance(parts.loss, OffPolicyLoss)
             must = f"be 0 with {self.name}, whose loss is no OffPolicyLoss"
@@ -137,7 +133,7 @@ class OffPolicyConfig(AlgorithmConfig):
         """Exponents of prioritized replay; None for uniform sampling."""
         if self.priority_alpha is None:
             return None
-        return Priority(alpha=self.priority_alpha, beta=self.priority_beta)
+        return Priority(alpha=self.priority_alpha, beta=first_of(self.priority_beta))
 
     def stores(self) -> list[tuple[str, int, int]]:
         # Taken whole at once; a row has the observations before and after its step.
@@ -178,8 +174,8 @@ class ActorCriticConfig(OffPolicyConfig):
     A subclass gives the number of critics, and builds actor, loss and actor schedule.
     """
 
-    actor_lr: float = option(3e-4, "learning rate of the actor", topic="learning", above=0)
-    critic_lr: float = option(3e-4, "learning rate of the critics", above=0)
+    actor_lr: Rate = option(3e-4, "learning rate of the actor", topic="learning", above=0, last=0)
+    critic_lr: Rate = option(3e-4, "learning rate of the critics", above=0, last=0)
     loss_function: Literal["l2", "smooth_l1", "l1"] = option("l2", "distance of value and target")
 
     def build(self, env: EnvBase) -> Parts:
@@ -187,12 +183,14 @@ class ActorCriticConfig(OffPolicyConfig):
         networks = self.network_options(self.critic_keys)
         loss = self.build_loss(actor, build_critic(env, num_critics=self.members, **networks))
         loss.make_value_estimator(gamma=self.gamma)
+        optimizer, ramps = build_adam(self.parameter_groups(loss))
         return Parts(
             policy=actor,
             loss=loss,
-            optimizer=LeanAdam(self.parameter_groups(loss)),
+            optimizer=optimizer,
             target_updater=self.build_updater(loss),
             schedule=self.build_schedule(),
+            ramps=ramps,
         )
 
     @property
@@ -216,11 +214,11 @@ class ActorCriticConfig(OffPolicyConfig):
         """Make the updater of the target networks."""
         return LeanSoftUpdate(loss, tau=self.tau)
 
-    def parameter_groups(self, loss: Any) -> list[dict[str, Any]]:
+    def parameter_groups(self, loss: Any) -> list[tuple[list[Tensor], Rate]]:
         """Parameters of the optimizer with their learning rates."""
         return [
-            {"params": list(loss.actor_network_params.parameters()), "lr": self.actor_lr},
-            {"params": list(loss.qvalue_network_params.parameters()), "lr": self.critic_lr},
+            (list(loss.actor_network_params.parameters()), self.actor_lr),
+            (list(loss.qvalue_network_params.parameters()), self.critic_lr),
         ]
 
 

@@ -14,6 +14,7 @@ from torchrl.objectives.utils import ValueEstimators
 from torchrl_elegant.algorithms.adam import LeanAdam
 from torchrl_elegant.algorithms.base import AlgorithmConfig, Parts, check, check_unused, option
 from torchrl_elegant.algorithms.schedules import Ramp, ramp_lr, ramp_to
+from torchrl_elegant.config.rates import Rate, ends_of, first_of
 from torchrl_elegant.modules import (
     GaussianActor,
     StateValue,
@@ -48,20 +49,14 @@ class OnPolicyConfig(AlgorithmConfig):
     log_std: float = option(
         0.0, "logarithm of the spread of continuous actions at the start", topic="networks"
     )
-    lr: float = option(3e-4, "learning rate of actor and critic", topic="learning", above=0)
-    lr_end: float | None = option(
-        None, "learning rate at the end of the run; none: as at its start", low=0
-    )
+    lr: Rate = option(3e-4, "learning rate of actor and critic", topic="learning", above=0, last=0)
     epochs: int = option(10, "passes over each rollout", low=1)
     critic_coeff: float = option(0.5, "weight of the critic's loss", above=0)
     loss_function: Literal["l2", "smooth_l1", "l1"] = option("l2", "distance of value and target")
     clip_value: float | None = option(
         None, "largest move of a value in one rollout that its loss rewards; none: any", above=0
     )
-    entropy_coeff: float = option(0.0, "weight of the entropy bonus", low=0)
-    entropy_coeff_end: float | None = option(
-        None, "weight of the entropy bonus at the end of the run; none: as at its start", low=0
-    )
+    entropy_coeff: Rate = option(0.0, "weight of the entropy bonus", low=0)
     compile: bool = option(False, "compile the update: takes seconds, pays off in long runs")
     lmbda: float = option(
         0.95,
@@ -106,14 +101,12 @@ class OnPolicyConfig(AlgorithmConfig):
 
     def build_optimizer(self, loss: OnPolicyLoss) -> torch.optim.Optimizer:
         """Make the optimizer of actor and critic."""
-        return LeanAdam(loss.parameters(), lr=self.lr)
+        return LeanAdam(loss.parameters(), lr=first_of(self.lr))
 
     def build_ramps(self, loss: OnPolicyLoss, optimizer: torch.optim.Optimizer) -> tuple[Ramp, ...]:
         """Make the ramps of numbers that change over the run."""
         set_entropy = partial(setattr, loss, "entropy_coeff")
-        entropy = ramp_to(self.entropy_coeff, self.entropy_coeff_end, set_entropy)
-        rate = () if self.lr_end is None else ramp_lr(optimizer, self.lr_end / self.lr)
-        return (*rate, *entropy)
+        return (*ramp_lr(optimizer, self.lr), *ramp_to(self.entropy_coeff, set_entropy))
 
     def estimator_arguments(self) -> dict[str, Any]:
         """Keyword arguments of the value estimator."""
@@ -121,11 +114,11 @@ class OnPolicyConfig(AlgorithmConfig):
 
     def loss_arguments(self) -> dict[str, Any]:
         """Keyword arguments of the loss."""
-        most = max(self.entropy_coeff, self.entropy_coeff_end or 0.0)
+        first, last = ends_of(self.entropy_coeff)
         return {
             "clip_value": self.clip_value,
-            "entropy_bonus": most > 0,
-            "entropy_coeff": most if self.entropy_coeff == 0 else self.entropy_coeff,
+            "entropy_bonus": max(first, last) > 0,
+            "entropy_coeff": first or last,
             "critic_coeff": self.critic_coeff,
             "loss_critic_type": self.loss_function,
         }

@@ -13,6 +13,7 @@ from torchrl_elegant.algorithms.base import Parts, option
 from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.algorithms.schedules import Ramp, ramp_to
+from torchrl_elegant.config.rates import Rate, first_of
 from torchrl_elegant.modules import StateValue, StochasticActor
 from torchrl_elegant.objectives import ClipPPOLoss
 from torchrl_elegant.objectives.on_policy.base import OnPolicyLoss
@@ -28,15 +29,12 @@ class PPOConfig(OnPolicyConfig):
     'CategoricalActor'
     """
 
-    clip_epsilon: float = option(
+    clip_epsilon: Rate = option(
         0.2,
         "distance of the ratio of policies from 1 at which it is clipped",
         topic="learning",
         above=0,
         below=1,
-    )
-    clip_epsilon_end: float | None = option(
-        None, "the same at the end of the run; none: as at its start", above=0, below=1
     )
     target_kl: float | None = option(
         None, "divergence from the collecting policy that ends the epochs; none: any", above=0
@@ -50,8 +48,7 @@ class PPOConfig(OnPolicyConfig):
 
     def build_ramps(self, loss: OnPolicyLoss, optimizer: torch.optim.Optimizer) -> tuple[Ramp, ...]:
         set_bound = partial(setattr, loss, "clip_epsilon")
-        bound = ramp_to(self.clip_epsilon, self.clip_epsilon_end, set_bound)
-        return (*super().build_ramps(loss, optimizer), *bound)
+        return (*super().build_ramps(loss, optimizer), *ramp_to(self.clip_epsilon, set_bound))
 
     def estimator_arguments(self) -> dict[str, Any]:
         # The surrogate weighs by the ratio of policies itself.
@@ -60,7 +57,7 @@ class PPOConfig(OnPolicyConfig):
 
     def loss_arguments(self) -> dict[str, Any]:
         own = {
-            "clip_epsilon": self.clip_epsilon,
+            "clip_epsilon": first_of(self.clip_epsilon),
             "normalize_advantage": self.normalize_advantage,
         }
         return super().loss_arguments() | own

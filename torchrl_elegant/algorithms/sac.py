@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from torch import Tensor
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms.base import check, check_unused, option
@@ -14,6 +15,7 @@ from torchrl_elegant.algorithms.off_policy import (
     PeriodicActorConfig,
 )
 from torchrl_elegant.algorithms.registry import register
+from torchrl_elegant.config.rates import Rate
 from torchrl_elegant.modules import (
     EnsembleCritic,
     FixedTemperature,
@@ -33,7 +35,7 @@ class TemperatureConfig(OffPolicyConfig):
         "learned", "learn the temperature alpha, or keep it", topic="temperature"
     )
     alpha: float = option(1.0, "temperature at the start, or for good when fixed", above=0)
-    alpha_lr: float = option(3e-4, "learning rate of the temperature", above=0)
+    alpha_lr: Rate = option(3e-4, "learning rate of the temperature", above=0, last=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,10 +74,10 @@ class EntropyRegularizedConfig(ActorCriticConfig, TemperatureConfig):
     def build_actor(self, env: EnvBase) -> SquashedGaussianActor:
         return build_actor(env, **self.network_options(self.actor_keys))
 
-    def parameter_groups(self, loss: Any) -> list[dict[str, Any]]:
+    def parameter_groups(self, loss: Any) -> list[tuple[list[Tensor], Rate]]:
         groups = super().parameter_groups(loss)
         if self.temperature == "learned":
-            groups.append({"params": [loss.log_alpha], "lr": self.alpha_lr})
+            groups.append(([loss.log_alpha], self.alpha_lr))
         return groups
 
     def build_temperature(self) -> Temperature:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from torchrl_elegant.algorithms.adam import LeanAdam
+from torchrl_elegant.config.rates import COURSES, Rate, ends_of, first_of, shape_of
 from torchrl_elegant.functional import actor_ratio, critic_trust
 
 
@@ -125,23 +127,22 @@ class CriticTrust:
 
 @dataclass(frozen=True, kw_only=True)
 class Ramp:
-    """A number that goes evenly from ``start`` to ``end`` and then stays.
+    """A rate that goes from its first to its last value and then stays.
 
     Args:
-        start, end: its first and its last value.
+        rate: a number, or first and last value, and a shape unless it goes evenly.
         until: the part of the run after which it has arrived.
         apply: what takes the number.
 
     >>> seen = []
-    >>> ramp = Ramp(start=1.0, end=0.0, until=0.5, apply=seen.append)
+    >>> ramp = Ramp(rate=(1.0, 0.0), until=0.5, apply=seen.append)
     >>> for progress in (0.0, 0.25, 0.75):
     ...     ramp.at(progress)
     >>> seen
     [1.0, 0.5, 0.0]
     """
 
-    start: float
-    end: float
+    rate: Rate
     until: float = 1.0
     apply: Callable[[float], None]
 
@@ -152,36 +153,49 @@ class Ramp:
     def at(self, progress: float) -> None:
         """Set the number for a run of which the part ``progress`` is done; 1 is its end."""
         done = min(1.0, progress / self.until)
-        self.apply(self.start + (self.end - self.start) * done)
+        self.apply(COURSES[shape_of(self.rate)](*ends_of(self.rate), done))
 
 
-def ramp_to(start: float, end: float | None, apply: Callable[[float], None]) -> tuple[Ramp, ...]:
-    """The ramp from ``start`` to ``end``; none where ``end`` is None.
+def ramp_to(rate: Rate, apply: Callable[[float], None]) -> tuple[Ramp, ...]:
+    """The ramp of a rate; none for one that stays.
 
-    >>> ramp_to(1.0, None, float), len(ramp_to(1.0, 0.0, float))
+    >>> ramp_to(1.0, float), len(ramp_to((1.0, 0.0), float))
     ((), 1)
     """
-    return () if end is None else (Ramp(start=start, end=end, apply=apply),)
+    first, last = ends_of(rate)
+    return () if first == last else (Ramp(rate=rate, apply=apply),)
 
 
-def ramp_lr(optimizer: torch.optim.Optimizer, end: float) -> tuple[Ramp, ...]:
-    """Ramps that take every learning rate to the part ``end`` of what it is now.
+def ramp_lr(optimizer: torch.optim.Optimizer, *rates: Rate) -> tuple[Ramp, ...]:
+    """Ramps of the learning rates of an optimizer's parameter groups, those that move.
 
     >>> optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.5)
-    >>> for ramp in ramp_lr(optimizer, 0.2):
+    >>> for ramp in ramp_lr(optimizer, (0.5, 0.1)):
     ...     ramp.at(0.5)
     >>> round(optimizer.param_groups[0]["lr"], 6)
     0.3
     """
-    groups = optimizer.param_groups
+    each = zip(rates, range(len(optimizer.param_groups)), strict=True)
     return tuple(
-        Ramp(start=lr, end=end * lr, apply=_Rate(optimizer, index))
-        for index, lr in enumerate([group["lr"] for group in groups])
+        ramp for rate, index in each for ramp in ramp_to(rate, _LearningRate(optimizer, index))
     )
 
 
+def build_adam(
+    groups: Sequence[tuple[list[Tensor], Rate]],
+) -> tuple[LeanAdam, tuple[Ramp, ...]]:
+    """Adam over groups of parameters, each with its learning rate; and the ramps of the rates.
+
+    >>> optimizer, ramps = build_adam([([torch.nn.Parameter(torch.ones(1))], (0.5, 0.1))])
+    >>> optimizer.param_groups[0]["lr"], len(ramps)
+    (0.5, 1)
+    """
+    optimizer = LeanAdam([{"params": params, "lr": first_of(rate)} for params, rate in groups])
+    return optimizer, ramp_lr(optimizer, *(rate for _, rate in groups))
+
+
 @dataclass(frozen=True)
-class _Rate:
+class _LearningRate:
     """Sets the learning rate of a parameter group."""
 
     optimizer: torch.optim.Optimizer

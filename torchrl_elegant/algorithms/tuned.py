@@ -26,6 +26,7 @@ _SMALL = {"num_cells": (64, 64), "batch_size": 128}
 _MEDIUM = {"num_cells": (128, 128), "batch_size": 128}
 
 _SAC_RATES = {"actor_lr": 1e-3, "critic_lr": 1e-3, "alpha_lr": 1e-3}
+_FALLING = dict.fromkeys(_SAC_RATES, (1e-3, 0.0))
 # More entropy than minus the two dimensions: a calm policy learns to hover and never lands.
 _SAC_LANDER = {
     **_MEDIUM,
@@ -39,7 +40,7 @@ _SAC_LANDER = {
 _SAC: dict[str, Settings] = {
     # The buffer holds the whole run: thousands of rows go through the same phases together.
     "elegant/chasing": {
-        **_SAC_RATES,
+        **_FALLING,
         "num_envs": 4_096,
         "frames_per_batch": 16_384,
         "num_cells": (64, 64),
@@ -53,7 +54,6 @@ _SAC: dict[str, Settings] = {
         "loss_function": "smooth_l1",
         "reward_scale": 20.0,
         "normalize_observation": True,
-        "lr_end_fraction": 0.0,
         "total_frames": 4_194_304,
     },
     "Pendulum-v1": {**_SMALL, **_SAC_RATES, "total_frames": 15_000},
@@ -85,7 +85,9 @@ _REDQ: dict[str, Settings] = {
         "target": "weighted",
         "target_members": None,
         "updates_per_frame": 1.0,
-        "lr_end_fraction": 0.0,
+        "actor_lr": (5e-4, 0.0),
+        "critic_lr": (1e-3, 0.0),
+        "alpha_lr": (5e-4, 0.0),
         "total_frames": 100_000,
     },
     **each_walker({"warmup": 5_000, "total_frames": 125_000}),
@@ -101,24 +103,19 @@ _DDPG: dict[str, Settings] = {
 _DQN: dict[str, Settings] = {
     "CartPole-v1": {
         **_SMALL,
-        "lr": 2e-3,
-        "lr_end_fraction": 0.0,
+        "lr": (2e-3, 0.0),
         "updates_per_frame": 1.0,
         "total_frames": 50_000,
     },
-    "Acrobot-v1": {**_SMALL, "lr_end_fraction": 0.0, "total_frames": 50_000},
-    "LunarLander-v3": {**_MEDIUM, "lr_end_fraction": 0.0, "warmup": 5_000, "total_frames": 200_000},
+    "Acrobot-v1": {**_SMALL, "lr": (1e-3, 0.0), "total_frames": 50_000},
+    "LunarLander-v3": {**_MEDIUM, "lr": (1e-3, 0.0), "warmup": 5_000, "total_frames": 200_000},
 }
 # With a discount of 0.99 one seed in five or six loses at the end what it had learned.
 _DUELING = {**_DQN, "CartPole-v1": {**_DQN["CartPole-v1"], "gamma": 0.98}}
 _DISCRETE_SAC: dict[str, Settings] = {
-    **_DQN,
-    "CartPole-v1": {
-        **_SMALL,
-        "lr_end_fraction": 0.0,
-        "updates_per_frame": 1.0,
-        "total_frames": 50_000,
-    },
+    "CartPole-v1": {**_SMALL, **_FALLING, "updates_per_frame": 1.0, "total_frames": 50_000},
+    "Acrobot-v1": {**_SMALL, **_FALLING, "total_frames": 50_000},
+    "LunarLander-v3": {**_MEDIUM, **_FALLING, "warmup": 5_000, "total_frames": 200_000},
 }
 
 OFF_POLICY: Mapping[str, Mapping[str, Settings]] = {
@@ -142,7 +139,7 @@ _PPO_LANDER = {
     "entropy_coeff": 0.01,
     "total_frames": 1_000_000,
 }
-_PPO_WALKER = {**_SCALED, "num_envs": 8, "lr_end": 0.0, "total_frames": 1_000_000}
+_PPO_WALKER = {**_SCALED, "num_envs": 8, "lr": (3e-4, 0.0), "total_frames": 1_000_000}
 _PPO: dict[str, Settings] = {
     "elegant/chasing": {
         **_SCALED,
@@ -150,16 +147,14 @@ _PPO: dict[str, Settings] = {
         "frames_per_batch": 65_536,
         "batch_size": 4_096,
         "epochs": 2,
-        "lr": 1e-3,
-        "lr_end": 0.0,
+        "lr": (1e-3, 0.0),
         "total_frames": 12_582_912,
     },
     "Pendulum-v1": {
         "num_envs": 4,
         "frames_per_batch": 1_024,
         "gamma": 0.9,
-        "lr": 1e-3,
-        "lr_end": 0.0,
+        "lr": (1e-3, 0.0),
         "activation": "relu",
         "total_frames": 100_000,
     },
@@ -172,13 +167,14 @@ _PPO: dict[str, Settings] = {
     **each_walker(_PPO_WALKER),
     "Humanoid-v5": {**_PPO_WALKER, "total_frames": 5_000_000},
 }
+_A2C_WALKER = {**_PPO_WALKER, "lr": (7e-4, 0.0)}
 _A2C: dict[str, Settings] = {
     "Pendulum-v1": {
         **_SCALED,
         "num_envs": 8,
         "gamma": 0.9,
         "lmbda": 0.9,
-        "lr_end": 0.0,
+        "lr": (7e-4, 0.0),
         "log_std": -0.5,
         "optimizer": "rmsprop",
         "total_frames": 1_000_000,
@@ -187,16 +183,15 @@ _A2C: dict[str, Settings] = {
     "CartPole-v1": {
         "num_envs": 8,
         "gamma": 0.98,
-        "lr": 1e-3,
-        "lr_end": 0.0,
+        "lr": (1e-3, 0.0),
         "total_frames": 200_000,
     },
     "Acrobot-v1": {"num_envs": 16, "total_frames": 300_000},
-    "LunarLander-v3": {"num_envs": 8, "lr_end": 0.0, "total_frames": 500_000},
+    "LunarLander-v3": {"num_envs": 8, "lr": (7e-4, 0.0), "total_frames": 500_000},
     "LunarLanderContinuous-v3": {**_SCALED, "num_envs": 16, "total_frames": 1_000_000},
-    "BipedalWalker-v3": {**_PPO_WALKER, "num_envs": 16, "total_frames": 3_000_000},
-    "Swimmer-v5": {**_PPO_WALKER, **FAR},
-    **each_walker(_PPO_WALKER),
+    "BipedalWalker-v3": {**_A2C_WALKER, "num_envs": 16, "total_frames": 3_000_000},
+    "Swimmer-v5": {**_A2C_WALKER, **FAR},
+    **each_walker(_A2C_WALKER),
 }
 
 ON_POLICY: Mapping[str, Mapping[str, Settings]] = {"a2c": _A2C, "ppo": _PPO}

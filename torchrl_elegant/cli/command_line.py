@@ -13,7 +13,7 @@ from torchrl_elegant.algorithms import AlgorithmConfig
 from torchrl_elegant.collectors import WorkerDiedError
 from torchrl_elegant.config.changes import build, known_words, merged, take_words
 from torchrl_elegant.config.options import options_of
-from torchrl_elegant.config.text import UsageError, nearest
+from torchrl_elegant.config.text import UsageError, as_text, nearest
 from torchrl_elegant.runs.config_file import Stored, find_algorithm
 from torchrl_elegant.trainers.run_config import RunConfig
 
@@ -81,14 +81,20 @@ def help_rows(cls: type, usual: Mapping[str, Any] | None = None) -> list[str]:
         default = (usual or {}).get(name, item.default)
         rows = topics.setdefault(item.topic, [])
         if item.group is None:
-            rows += _row(name, _show(default), f"{item.help} ({item.requirement})")
+            rows += _row(
+                name, as_text(default, item.annotation), f"{item.help} ({item.requirement})"
+            )
             continue
         members = options_of(item.group).items()
         on = isinstance(default, item.group)
-        rows += _row(name, _show(on), f"{item.help} (true or false; true with any word below)")
+        rows += _row(name, as_text(on), f"{item.help} (true or false; true with any word below)")
         for below, member in members:
             value = getattr(default, below) if on else member.default
-            rows += _row(f"{name}.{below}", _show(value), f"{member.help} ({member.requirement})")
+            rows += _row(
+                f"{name}.{below}",
+                as_text(value, member.annotation),
+                f"{member.help} ({member.requirement})",
+            )
     return [
         line
         for topic, rows in topics.items()
@@ -102,14 +108,6 @@ def _row(word: str, default: str, text: str) -> list[str]:
     if len(head) < len(_INDENT) - 1:
         return [head.ljust(len(_INDENT)) + body[0].lstrip(), *body[1:]]
     return [head, *body]
-
-
-def _show(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (tuple, list)):
-        return ",".join(map(_show, value))
-    return "" if isinstance(value, Mapping) else str(value)
 
 
 _HELP_WORDS = ("--help", "-h")

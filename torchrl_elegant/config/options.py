@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, get_args, get_origin, get_type_hints
 
+from torchrl_elegant.config.rates import SHAPES, Rate, rate_text
 from torchrl_elegant.config.text import (
     FREE,
     Bounds,
@@ -28,6 +29,7 @@ def option(
     high: float | None = None,
     above: float | None = None,
     below: float | None = None,
+    last: float | None = None,
 ) -> Any:
     """Declare a field with its default and the line that `--help` shows.
 
@@ -40,6 +42,7 @@ def option(
         low, high: least and largest number, which are allowed.
         above, below: limits that are not allowed themselves; numbers are finite in any case, unless
             a limit that is allowed is infinite. Limits of a list hold for each of its numbers.
+        last: a limit that is not allowed itself but that the last number of a `Rate` may reach.
 
     >>> @dataclasses.dataclass(frozen=True, kw_only=True)
     ... class Config:
@@ -47,7 +50,7 @@ def option(
     >>> options_of(Config)["gamma"].requirement
     'a number in [0, 1]'
     """
-    limits = {"low": low, "high": high, "above": above, "below": below}
+    limits = {"low": low, "high": high, "above": above, "below": below, "last": last}
     given = {name: value for name, value in limits.items() if value is not None}
     about = {"help": help, "topic": topic, "bounds": Bounds(**given) if given else None}
     metadata = {name: value for name, value in about.items() if value}
@@ -102,8 +105,14 @@ class Option:
         if not fits(value, self.annotation, self.bounds):
             # Without quotes, a text in place of a number looks like one.
             quoted = isinstance(value, str) and not requirement(self.annotation).startswith("one")
-            told = repr(value) if quoted else value
-            raise ValueError(f"`{self.name}` must be {self.requirement}, got `{told}`")
+            told = repr(value) if quoted else self.show(value)
+            note = f" ({SHAPES})" if told != value and self.annotation == Rate else ""
+            raise ValueError(f"`{self.name}` must be {self.requirement}{note}, got `{told}`")
+
+    def show(self, value: Any) -> Any:
+        """A value as errors tell it."""
+        several = isinstance(value, (tuple, list)) and self.annotation == Rate
+        return rate_text(value) if several else value
 
 
 def options_of(cls: type) -> dict[str, Option]:
@@ -162,7 +171,8 @@ def check_unused(config: Any, *names: str, mode: str, other: str, group: str = "
     ``config``, where one does.
     """
     for name in names:
-        default, value = options_of(type(config))[name].default, getattr(config, name)
-        word = f"{group}.{name}" if group else name
+        item, value = options_of(type(config))[name], getattr(config, name)
+        word, default = f"{group}.{name}" if group else name, item.show(item.default)
         way_out = f"set {other} to use it, or {word}={default}"
-        check(value == default, word, f"stay {default} with {mode}", value, way_out)
+        must = f"stay {default} with {mode}"
+        check(value == item.default, word, must, item.show(value), way_out)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, Literal, Union, get_args, get_origin
 
+from torchrl_elegant.config.rates import SHAPES, Rate, parse_rate, rate_fits, rate_text
+
 _NONE = type(None)
 _NOUNS = {bool: "true or false", str: "a text", _NONE: "none"}
 
@@ -37,6 +39,8 @@ class Bounds:
     high: float | None = None
     above: float = -math.inf
     below: float = math.inf
+    #: Limit that the last number of a rate may reach although no other may.
+    last: float | None = None
 
     def hold(self, value: Any) -> bool:
         """True if `value` lies within; NaN never does."""
@@ -97,6 +101,9 @@ def requirement(annotation: Any, bounds: Bounds = FREE) -> str:
     'a list of at least one value, each an integer of 1 or more, or none'
     """
     members = get_args(annotation)
+    if annotation == Rate:
+        limit = "" if bounds.last is None else f" (last may be {bounds.last:g})"
+        return f"{bounds.told('a finite number')}, or first..last[:shape]{limit}"
     if is_union(annotation):
         return ", or ".join(requirement(member, bounds) for member in members)
     if get_origin(annotation) is Literal:
@@ -118,6 +125,12 @@ def fits(value: Any, annotation: Any, bounds: Bounds = FREE) -> bool:
     (True, False, False)
     """
     members = get_args(annotation)
+    if annotation == Rate:
+        return rate_fits(
+            value,
+            lambda one: fits(one, float, bounds),
+            lambda one: fits(one, float, bounds) or (fits(one, float) and one == bounds.last),
+        )
     if is_union(annotation):
         return any(fits(value, member, bounds) for member in members)
     if get_origin(annotation) is Literal:
@@ -152,7 +165,24 @@ def parse_text(text: str, annotation: Any, bounds: Bounds = FREE) -> Any:
     except ValueError:
         close = difflib.get_close_matches(text.lower(), _choices(annotation), n=1, cutoff=0.5)
         hint = f" (did you mean `{close[0]}`?)" if close else ""
+        if annotation == Rate and ".." in text:
+            hint = f" ({SHAPES})"
         raise ValueError(requirement(annotation, bounds) + hint) from None
+
+
+def as_text(value: Any, annotation: Any = None) -> str:
+    """Write a value as `parse_text` reads it.
+
+    >>> as_text(None), as_text((64, 64)), as_text((0.1, 0.0), Rate)
+    ('none', '64,64', '0.1..0.0')
+    """
+    if annotation == Rate:
+        return rate_text(value)
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (tuple, list)):
+        return ",".join(map(as_text, value))
+    return "" if isinstance(value, Mapping) else str(value)
 
 
 def _choices(annotation: Any) -> list[str]:
@@ -168,6 +198,8 @@ def _parse(text: str, annotation: Any) -> Any:
         # Only a text without point or exponent is an integer: a simulator's 1.0 stays a float.
         whole = () if set(".eE") & set(text) else (int,)
         return _first(text, (_NONE, bool, *whole, float, str))
+    if annotation == Rate:
+        return parse_rate(text, _number)
     if is_union(annotation):
         # `str` takes any text, so it is asked last; `none` is a word before it is a name.
         return _first(text, sorted(members, key=lambda one: (one is str, one is not _NONE)))

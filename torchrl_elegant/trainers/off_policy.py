@@ -109,7 +109,8 @@ class OffPolicy(Family[OffPolicyConfig]):
         assert store is not None
         ledger = learner.ledger
         if self.share.priority() is not None:
-            learner.ramps += (_full_correction(self.share.priority_beta, store),)
+            correct = partial(setattr, store.sampler, "beta")
+            learner.ramps += (Ramp(rate=self.share.priority_beta, apply=correct),)
         # Before the policy is copied: a run that goes on explores as far as it has come.
         learner.at(ledger.progress)
         if self.has_workers:
@@ -217,8 +218,3 @@ def row_keys(learner: Learner) -> list[NestedKey]:
     absent = (acted - written) | {unravel_key(("next", key)) for key in acted}
     absent.add(names.get("priority_weight", "priority_weight"))
     return [key for key in learner.loss.in_keys if unravel_key(key) not in absent]
-
-
-def _full_correction(beta: float, buffer: ReplayBuffer) -> Ramp:
-    """A ramp of the importance weights: they undo all of the priorities' bias by the run's end."""
-    return Ramp(start=beta, end=1.0, apply=partial(setattr, buffer.sampler, "beta"))

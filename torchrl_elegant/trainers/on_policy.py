@@ -7,6 +7,7 @@ from torchrl.data import ReplayBuffer
 from torchrl_elegant.algorithms import OnPolicyConfig
 from torchrl_elegant.collectors import ParallelCollector
 from torchrl_elegant.config.options import check_unused
+from torchrl_elegant.config.rates import ends_of, rate_text
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.data import minibatches
 from torchrl_elegant.envs import EnvKeys
@@ -62,11 +63,12 @@ class OnPolicy(Family[OnPolicyConfig]):
         mode = f"{config.name}, whose policy is pushed once a rollout"
         check_unused(run, "push_interval", mode=mode, other=other)
         check_unused(run, "save_buffer", mode=f"{config.name}, which keeps none", other=other)
-        if config.lr_end == 0.0 and self._frames_per_batch() >= run.total_frames:
+        first, last = ends_of(config.lr)
+        if last == 0.0 and self._frames_per_batch() >= run.total_frames:
             raise UsageError(
-                "`lr_end` must be above 0 in a run of one rollout, got 0.0: nothing would be "
-                "learned from it; set frames_per_batch below total_frames "
-                f"({run.total_frames}), or lr_end"
+                f"`lr` must not end at 0 in a run of one rollout, got {rate_text(config.lr)}: "
+                "nothing would be learned from it; set frames_per_batch below total_frames "
+                f"({run.total_frames}), or lr={first}"
             )
 
     def ledger(self) -> Ledger:

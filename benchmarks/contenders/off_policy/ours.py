@@ -62,8 +62,7 @@ def config_of(case: OffPolicyCase) -> OffPolicyConfig:
         "tau": case.tau,
     }
     if case.algorithm == "dqn":
-        epsilon = {"epsilon_start": case.noise, "epsilon_end": case.noise}
-        return ALGORITHMS["dqn"](lr=rate, **epsilon, **options)
+        return ALGORITHMS["dqn"](lr=rate, epsilon=case.noise, **options)
     options |= {"actor_lr": rate, "critic_lr": rate}
     if case.algorithm in ("ddpg", "td3"):
         return ALGORITHMS[case.algorithm](noise_std=case.noise, **options)
