@@ -20,12 +20,13 @@ JOBS ?= 2
 # The speed studies that `make bench` runs.
 STUDIES ?= sac redq off_policy collection ppo
 
-.PHONY: help train test lint bench bench-rllib clean
+.PHONY: help train test lint docs bench bench-rllib clean
 
 help:
 	@echo "make train   set up $(VENV) and train SAC on Pendulum-v1 into runs/, or what ARGS=\"key=value ...\" says"
 	@echo "make test    set up $(VENV) with the development tools; ruff, mypy, pytest with doctests"
 	@echo "make lint    the part of make test that runs in seconds: ruff, mypy"
+	@echo "make docs    set up $(VENV) with Sphinx; build the site into build/docs"
 	@echo "make bench   set up $(VENV) with the peers; speed beside them, into benchmarks/results/; STUDIES=\"$(STUDIES)\""
 	@echo "make bench-rllib  the study of PPO with RLlib as well, which is set up in $(VENV)-rllib"
 	@echo "make clean   remove caches and builds; keeps runs/ and $(VENV)"
@@ -42,6 +43,10 @@ $(VENV)/.installed-train: $(INPUTS)
 
 $(VENV)/.installed-test: $(VENV)/.installed-train
 	VENV="$(VENV)" scripts/install.sh "$(TRAIN_EXTRAS),dev"
+	touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed-train
+	VENV="$(VENV)" scripts/install.sh "$(TRAIN_EXTRAS),docs"
 	touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed-train
@@ -62,6 +67,10 @@ lint: $(VENV)/.installed-test
 
 test: lint
 	$(PY) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+docs: $(VENV)/.installed-docs
+	$(PY) docs/generate_options.py
+	$(PY) -m sphinx -q -W -b html docs build/docs
 
 bench: $(VENV)/.installed-bench
 	for study in $(STUDIES); do $(PY) benchmarks/$$study.py $(ARGS); done

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from _report import processor
 
+from torchrl_elegant.reports.groups import aligned as on_one_grid
+
 Result = Mapping[str, Any]
 
 # Budgets further apart are shown on a logarithmic axis.
@@ -137,9 +139,4 @@ def aligned(curves: Sequence[Sequence[Mapping[str, float]]]) -> tuple[np.ndarray
         np.array([(row["frames"], row["return_mean"]) for row in rows]).reshape(-1, 2)
         for rows in curves
     ]
-    evaluated = [rows[np.isfinite(rows[:, 1])] for rows in evaluated]
-    low = max(rows[0, 0] for rows in evaluated)
-    high = min(rows[-1, 0] for rows in evaluated)
-    grid = np.unique(np.concatenate([rows[:, 0] for rows in evaluated]))
-    grid = grid[(grid >= low) & (grid <= high)]
-    return grid, np.stack([np.interp(grid, rows[:, 0], rows[:, 1]) for rows in evaluated])
+    return on_one_grid([rows[np.isfinite(rows[:, 1])] for rows in evaluated])

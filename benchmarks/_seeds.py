@@ -183,7 +183,7 @@ def sb3_job(training: Training, seed: int, folder: Path) -> dict[str, Any]:
     from _sb3_settings import settings_of
 
     from torchrl_elegant.algorithms import ALGORITHMS as REGISTERED
-    from torchrl_elegant.cli.commands import parse_training
+    from torchrl_elegant.cli.training import parse_training
 
     name = training.algorithm.removeprefix(SB3)
     options = parse_training(training.words, default=name)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import cycle, islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium
 import torch
@@ -32,14 +33,16 @@ from torchrl.data import ReplayBuffer
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.algorithms import SACConfig
-from torchrl_elegant.cli.commands import keep_freed_blocks
+from torchrl_elegant.cli.training import keep_freed_blocks
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
-from torchrl_elegant.runs import Checkpoints
+from torchrl_elegant.runs import Checkpoints, RunningRun
+from torchrl_elegant.runs.callbacks import Callbacks
 from torchrl_elegant.runs.folder import RunFolder
+from torchrl_elegant.runs.metrics import COLUMNS
 from torchrl_elegant.runs.monitor import Monitor, Progress, StopSignals
-from torchrl_elegant.runs.reporter import COLUMNS, Reporter
+from torchrl_elegant.runs.reporter import Reporter
 from torchrl_elegant.trainers import Learner, Ledger, PolicyEvaluator, RunConfig
 from torchrl_elegant.trainers.off_policy import train_off_policy
 from torchrl_elegant.trainers.ranks import Ranks
@@ -126,7 +129,7 @@ class TurnTaker(Monitor):
 
     def after(self, source: Source) -> bool:
         go_on = super().after(source)
-        if self.frames >= self.due:
+        if self.view.frames >= self.due:
             now = time.perf_counter()
             # The first turn, in which memory and caches are filled, is run and thrown away.
             if self.since is not None:
@@ -134,7 +137,7 @@ class TurnTaker(Monitor):
                 self.turns.bare.append(self.bare())
             else:
                 self.bare()
-            self.due = self.frames + self.bare.frames
+            self.due = self.view.frames + self.bare.frames
             self.since = time.perf_counter()
         return go_on and len(self.turns.loop) < self.turns.repeats
 
@@ -186,15 +189,23 @@ def watch(run: RunConfig, learner: Learner, path: Path) -> TurnTaker:
     """The monitor of a run in ``path``, as ``train`` makes it."""
     columns = list(dict.fromkeys((*COLUMNS, *learner.loss.out_keys)))
     folder, progress = RunFolder.create(path, config="a: 1", columns=columns), Progress()
-    return TurnTaker(
+    evaluator = PolicyEvaluator(make_env(ENV, 1, seed=2), learner.policy, episodes=1)
+    trial = SimpleNamespace(
         run=run,
         learner=learner,
-        progress=progress,
-        reporter=Reporter(run, folder, {}, 0),
-        checkpoints=Checkpoints(path / "checkpoints", keep_last=1, components={"learner": learner}),
-        evaluator=PolicyEvaluator(make_env(ENV, 1, seed=2), learner.policy, episodes=1),
-        signals=StopSignals(),
+        ledger=learner.ledger,
         ranks=Ranks(),
+        evaluate=evaluator.evaluate,
+        about=dict,
+    )
+    view = RunningRun(trial, path)
+    return TurnTaker(
+        view,
+        progress=progress,
+        reporter=Reporter(view, folder),
+        checkpoints=Checkpoints(path / "checkpoints", keep_last=1, components={"learner": learner}),
+        callbacks=Callbacks(),
+        signals=StopSignals(),
     )
 
 

@@ -4,6 +4,6 @@ import sys
 
 if __name__ == "__main__":
     # Here, because worker processes read this file as well, and need none of it.
-    from torchrl_elegant.cli.commands import train_command
+    from torchrl_elegant.cli.training import train_command
 
     sys.exit(train_command(sys.argv[1:], program="train_ppo.py", default="ppo"))

@@ -7,7 +7,7 @@ from typing import Any
 
 from torchrl_elegant.algorithms import AlgorithmConfig
 from torchrl_elegant.runs import TrainResult, train
-from torchrl_elegant.runs.evaluate import evaluate_run
+from torchrl_elegant.runs.evaluate import evaluate
 
 QUIET = {"logger": "none", "progress": False}
 
@@ -33,7 +33,7 @@ def swings_up(config: AlgorithmConfig, folder: Path, frames: int, goal: float) -
     The first of ten evaluations that sees it there ends the run; as the best of several it would
     say more than is so."""
     pendulum_return(config, folder, frames, eval_interval=frames // 10, target_return=goal)
-    return evaluate_run(folder, episodes=10)[0].return_mean >= goal
+    return evaluate(folder, episodes=10).return_mean >= goal
 
 
 def short_run(

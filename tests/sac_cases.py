@@ -190,8 +190,11 @@ def assert_equal_losses(theirs, ours, batch, terms=TERMS) -> None:
     key = theirs.tensor_keys.priority
     priority = as_written_by(theirs, batch_b.get(key))
     torch.testing.assert_close(priority, batch_a.get(key), atol=1e-5, rtol=1e-5)
-    keys = batch.keys(True, True)
-    assert {name for name in batch_b.keys(True, True) if name not in keys} == {key}
+    written, known = batch_a.keys(True, True), set(batch.keys(True, True))
+    assert key in written
+    assert set(batch_b.keys(True, True)) == set(written)
+    for name in set(written) - known - {key}:
+        torch.testing.assert_close(batch_b.get(name), batch_a.get(name), msg=str(name))
     wanted, found = gradients(theirs, expected), gradients(ours, actual)
     assert wanted.keys() == found.keys()
     for name, grad in wanted.items():

@@ -27,13 +27,30 @@ if TYPE_CHECKING:
         TD3Config,
     )
     from torchrl_elegant.envs import make_env
-    from torchrl_elegant.runs import Policy, Trial, load_policy, resume, train, tuned
+    from torchrl_elegant.reports import compare
+    from torchrl_elegant.runs import (
+        Callback,
+        KeepBest,
+        Policy,
+        RecordVideo,
+        StopOnPlateau,
+        Trial,
+        evaluate,
+        film,
+        load_policy,
+        resume,
+        resume_sweep,
+        sweep,
+        train,
+        tuned,
+    )
     from torchrl_elegant.trainers import RunConfig
 
 __version__ = "0.1.0"
 
 __all__ = [
     "A2CConfig",
+    "Callback",
     "D3QNConfig",
     "DDPGConfig",
     "DQNConfig",
@@ -41,17 +58,25 @@ __all__ = [
     "DoubleDQNConfig",
     "DuelingDQNConfig",
     "HTermConfig",
+    "KeepBest",
     "ModSACConfig",
     "PPOConfig",
     "Policy",
     "REDQConfig",
+    "RecordVideo",
     "RunConfig",
     "SACConfig",
+    "StopOnPlateau",
     "TD3Config",
     "Trial",
+    "compare",
+    "evaluate",
+    "film",
     "load_policy",
     "make_env",
     "resume",
+    "resume_sweep",
+    "sweep",
     "train",
     "tuned",
 ]
@@ -72,11 +97,20 @@ _HOMES = {
     "SACConfig": "algorithms",
     "TD3Config": "algorithms",
     "make_env": "envs",
+    "Callback": "runs",
+    "KeepBest": "runs",
     "Policy": "runs",
+    "compare": "reports",
+    "RecordVideo": "runs",
+    "StopOnPlateau": "runs",
     "Trial": "runs",
     "RunConfig": "trainers",
+    "evaluate": "runs",
+    "film": "runs",
     "load_policy": "runs",
     "resume": "runs",
+    "resume_sweep": "runs",
+    "sweep": "runs",
     "train": "runs",
     "tuned": "runs",
 }

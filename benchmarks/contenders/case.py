@@ -43,6 +43,9 @@ class OffPolicyCase(Case):
     spread of a deterministic policy's exploration, or the part of random actions. REDQ has
     ``critics``, of which ``members`` enter a target, and an actor that learns at every
     ``actor_period``-th update. ``fused`` asks for fused Adam where it is not the default.
+
+    In TorchRL's script ``losses`` is the package that losses are imported from, or "" for steps of
+    optimizers and targets alone; ``plain`` asks for Adam as its examples have it, not fused.
     """
 
     algorithm: str = "sac"
@@ -59,6 +62,8 @@ class OffPolicyCase(Case):
     members: int = 2
     actor_period: int = 20
     fused: bool = False
+    losses: str = "torchrl"
+    plain: bool = False
 
     @property
     def unit(self) -> str:  # type: ignore[override]

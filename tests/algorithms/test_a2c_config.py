@@ -29,7 +29,7 @@ def test_it_is_known_and_documented():
     assert all(item.help for item in options_of(A2CConfig).values())
     # What only a ratio of policies has is PPO's.
     own = {field.name for field in fields(PPOConfig)} - {field.name for field in fields(A2CConfig)}
-    assert own == {"clip_epsilon", "target_kl"}
+    assert own == {"clip_epsilon", "target_kl", "lr_kl"}
 
 
 def test_what_it_builds():

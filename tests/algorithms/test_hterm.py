@@ -16,7 +16,7 @@ from torchrl_elegant.algorithms import (
     SACConfig,
     TD3Config,
 )
-from torchrl_elegant.cli.commands import parse_training, train_command
+from torchrl_elegant.cli.training import parse_training, train_command
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.objectives import DQNLoss
 from torchrl_elegant.trainers.learner import Learner

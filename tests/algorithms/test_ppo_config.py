@@ -170,6 +170,8 @@ def test_actions_that_cannot_be_say_the_way_out(space, name):
         ("lr", math.inf),
         ("critic_coeff", math.inf),
         ("target_kl", math.inf),
+        ("lr_kl", 0.0),
+        ("lr_kl", math.inf),
         ("loss_function", "l3"),
     ],
 )
@@ -211,3 +213,12 @@ def test_the_seed_decides_the_networks():
         torch.manual_seed(5)
         states.append(build().loss.state_dict())
     torch.testing.assert_close(*states, atol=0.0, rtol=0.0)
+
+
+def test_a_rate_that_follows_the_divergence_has_no_course_of_its_own():
+    told = r"`lr` must be one number with lr_kl, got `0.0003..0.0`; set lr=0.0003, or lr_kl=none"
+    with pytest.raises(ValueError, match=told):
+        PPOConfig(lr=(3e-4, 0.0), lr_kl=0.01)
+    assert PPOConfig(lr=(3e-4, 3e-4), lr_kl=0.01).beginnings == ("log_std", "lr")
+    assert build(lr_kl=0.01).kl_rate.target == 0.01
+    assert build().kl_rate is None

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from torchrl_elegant.algorithms import CriticTrust, EveryUpdate, Ramp
+from torchrl_elegant.algorithms.adam import LeanAdam
+from torchrl_elegant.algorithms.schedules import KLRate
 
 
 def run(schedule, errors):
@@ -131,6 +133,58 @@ def test_a_ramp_arrives_when_it_says_and_stays():
     for progress in (0.0, 0.25, 0.5, 0.9, 1.2):
         ramp.at(progress)
     assert seen == [2.0, 3.0, 4.0, 4.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("divergence", "factor"),
+    [
+        *((0.021, 1 / 1.5), (0.02, 1.0), (0.006, 1.0), (0.005, 1.0), (0.0049, 1.5)),
+        *((0.0, 1.0), (float("inf"), 1 / 1.5), (float("nan"), 1.0)),
+    ],
+)
+def test_a_learning_rate_follows_the_divergence(divergence, factor):
+    """rsl_rl's rule, number by number."""
+    groups = [{"params": [torch.nn.Parameter(torch.ones(1))]} for _ in range(2)]
+    optimizer = LeanAdam(groups, lr=1e-3)
+    rate = KLRate(optimizer, target=0.01)
+    rate.follow(torch.tensor(divergence))
+    assert [group["lr"].item() for group in optimizer.param_groups] == pytest.approx(
+        [1e-3 * factor] * 2
+    )
+
+
+@pytest.mark.parametrize(("divergence", "bound"), [(1.0, 1e-5), (1e-6, 1e-2)])
+def test_a_learning_rate_that_follows_stays_in_its_bounds(divergence, bound):
+    optimizer = LeanAdam([torch.nn.Parameter(torch.ones(1))], lr=1e-3)
+    rate = KLRate(optimizer, target=0.01)
+    for _ in range(30):
+        rate.follow(torch.tensor(divergence))
+    assert rate.lr.item() == pytest.approx(bound)
+
+
+def test_a_step_is_made_at_the_rate_that_follows():
+    param = torch.nn.Parameter(torch.ones(1))
+    rate = KLRate(optimizer := LeanAdam([param], lr=9e-3), target=0.01)
+    moved = []
+    for divergence in (1.0, 1.0, 0.01):
+        before, param.grad = param.item(), torch.ones(1)
+        optimizer.step()
+        moved.append(before - param.item())
+        rate.follow(torch.tensor(divergence))
+    assert moved == pytest.approx([9e-3, 6e-3, 4e-3], rel=1e-3)
+
+
+def test_a_loaded_rate_reaches_the_optimizer():
+    first, second = (
+        KLRate(LeanAdam([torch.nn.Parameter(torch.ones(1))], lr=lr), target=0.01)
+        for lr in (1e-3, 5e-3)
+    )
+    first.follow(torch.tensor(1.0))
+    # Which makes new groups.
+    second.optimizer.load_state_dict(second.optimizer.state_dict())
+    second.load_state_dict(first.state_dict())
+    second.follow(torch.tensor(1.0))
+    assert second.optimizer.param_groups[0]["lr"].item() == pytest.approx(1e-3 / 1.5**2)
 
 
 @pytest.mark.parametrize("until", [0.0, -0.1, 1.1])

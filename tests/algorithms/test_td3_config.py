@@ -165,5 +165,5 @@ def test_refusals_of_td3(name, value):
 
 @CONFIGS
 def test_discrete_actions_are_refused(config):
-    with pytest.raises(ValueError, match="a deterministic actor needs a continuous action space"):
+    with pytest.raises(ValueError, match=f"{config.name} needs a continuous action space"):
         config().build(make_env("CartPole-v1"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,9 +16,12 @@ import torch
 from faults.runs import SCRIPTS, SMALL, environment
 
 from torchrl_elegant.algorithms import ALGORITHMS, DQNConfig, SACConfig
+from torchrl_elegant.cli import other_names
 from torchrl_elegant.cli.command_line import run_main
-from torchrl_elegant.cli.commands import evaluate_command, set_process, train_command
+from torchrl_elegant.cli.commands import evaluate_command
+from torchrl_elegant.cli.training import set_process, train_command
 from torchrl_elegant.collectors import WorkerDiedError
+from torchrl_elegant.config.options import options_of
 from torchrl_elegant.runs import train
 from torchrl_elegant.trainers.run_config import RunConfig
 
@@ -93,10 +97,32 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["updates_per_frame=1e-6"], ["no update would ever be made"]),
         (["num_envs=4", "frames_per_batch=6"], ["`frames_per_batch`", "multiple", "(4)", "8"]),
         (["resume=nowhere"], ["`resume`", "nowhere"]),
+        (["resume=" + 300 * "x"], ["`resume`", "File name too long", "xxx..."]),
+        (["env=" + 300 * "x"], ["`env`", "registered Gymnasium id"]),
+        (["frame_stack=4"], ["did you mean `pixels.frame_stack`?"]),
+        (["learning_rate=1e-3"], ["here it is `actor_lr` or `critic_lr`"]),
+        (["ent_coef=0.1"], ["here it is `alpha`"]),
+        (["learning_starts=10"], ["here it is `warmup`"]),
+        (["gradient_steps=1"], ["here it is `updates_per_frame`"]),
+        (["algorithm=ppo", "clip_range=0.2"], ["here it is `clip_epsilon`"]),
+        (["algorithm=ppo", "learning_rate=0.2"], ["here it is `lr`"]),
+        (["Pendulum-v1"], ["'Pendulum-v1'", "write env=Pendulum-v1"]),
+        (["my.module:make"], ["write env=my.module:make"]),
+        (["ppo"], ["write algorithm=ppo"]),
+        (["algorithm=ppo", "advantage=gea"], ["must be one of gae, vtrace (did you mean `gae`?)"]),
+        (["threads=100000"], ["`threads` must be at most", "cores", "100000"]),
+        (["num_envs=1000000"], ["`num_envs`", "total_frames", "1000000"]),
+        (["buffer_size=1e15"], ["`buffer_size` must fit into memory", "GiB", "set buffer_size="]),
+        (["num_cells=10000000000"], ["`num_cells` must fit into memory", "GiB"]),
+        (["num_critics=1e9"], ["`num_critics` must fit into memory", "GiB"]),
+        (["collector=async", "num_workers=1e5", "total_frames=1e9"], ["`num_workers` must be at"]),
+        (["total_frames=1e23"], ["`total_frames` must be an integer of 1 or more, below 2**63"]),
+        (["seed=18446744073709551616"], ["`seed`", "below 2**63"]),
+        (["seed=\uff11\uff12"], ["`seed` must be an integer"]),
+        (["gamma=\uff10"], ["`gamma` must be a number"]),
         (["train"], ["'train'", "train=value"]),
         (["--seed=3"], ["seed=3"]),
         (["seed=1", "seed=2"], ["`seed` is given twice"]),
-        (["env=faults.fault_envs:broken"], ["RuntimeError", "on holiday", "fault_envs.py, line"]),
         (["env=faults.fault_envs:absent"], ["faults.fault_envs:absent"]),
         (["env=no.such.module:make"], ["no.such.module:make"]),
         (["env=faults.fault_envs:not_an_environment"], ["int"]),
@@ -108,10 +134,94 @@ def test_a_mistake_is_one_line(capsys, tmp_path, words, parts):
     given = {word.partition("=")[0] for word in words}
     small = [word for word in SMALL if word.partition("=")[0] not in given]
     folder = tmp_path / "run"
+    if any(word.startswith("algorithm=ppo") for word in words):
+        small.remove("warmup=20")
     err = refused(capsys, *small, f"folder={folder}", *words)
     for part in parts:
         assert part in err
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("old_reset", ["`reset` of OldReset", "(observation, info)", "shimmy"]),
+        ("old_seed", ["`reset` of OldSeed", "seed", "shimmy"]),
+        ("old_step", ["`step` of OldStep", "got 4 values", "shimmy"]),
+    ],
+)
+def test_the_older_interface_is_refused_with_the_way_out(capsys, tmp_path, name, parts):
+    words = [*SMALL[1:], f"env=faults.fault_envs:{name}", f"folder={tmp_path / 'run'}"]
+    err = refused(capsys, *words)
+    for part in parts:
+        assert part in err
+
+
+@pytest.mark.parametrize("name", ["broken", "broken_value", "broken_reset"])
+def test_an_exception_in_a_users_environment_keeps_its_traceback(tmp_path, name):
+    done = run([*SMALL[1:], f"env=faults.fault_envs:{name}", f"folder={tmp_path / 'run'}"])
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert re.search(r"fault_envs.py\", line \d+, in " + f"({name}|reset)", done.stderr)
+    assert "on holiday" in done.stderr
+    assert "UsageError" not in done.stderr
+
+
+def test_an_algorithm_that_the_run_does_not_train_is_told_with_the_way_out(capsys, trained):
+    err = refused(capsys, "algorithm=td3", f"resume={trained}", "total_frames=90")
+    assert "the stored run trains algorithm=sac, got algorithm=td3; leave the word out" in err
+
+
+def test_a_single_episode_has_no_spread(capsys, trained):
+    code, out, _ = call(capsys, str(trained), "episodes=1", command=evaluate_command)
+    assert code == 0
+    assert re.fullmatch(r"1 episode: return -?[\d.]+, length 20\n", out)
+    assert json.loads((trained / "evaluation.json").read_text())["return_ci95"] is None
+    assert "inf" not in (trained / "evaluation.json").read_text().lower()
+
+
+def test_an_evaluation_ends_where_the_words_or_the_run_say(capsys, trained):
+    words = [str(trained), "episodes=2", "max_eval_steps=7"]
+    code, out, err = call(capsys, *words, command=evaluate_command)
+    assert code == 0
+    assert "length 7.0" in out
+    assert err.count("max_eval_steps") == 1
+
+
+def test_training_evaluates_no_longer_than_it_is_told(capsys, tmp_path):
+    words = [*SMALL, "total_frames=48", f"folder={tmp_path / 'run'}", "max_eval_steps=6"]
+    assert call(capsys, *words)[0] == 0
+    with (tmp_path / "run" / "metrics.csv").open() as file:
+        assert {row["length_mean"] for row in csv.DictReader(file)} == {"6"}
+    _, out, _ = call(capsys, str(tmp_path / "run"), command=evaluate_command)
+    assert "length 6.0" in out
+
+
+def test_every_name_of_ours_is_an_option():
+    known = {name for cls in (RunConfig, *ALGORITHMS.values()) for name in options_of(cls)}
+    for ours in other_names._OURS.values():
+        assert {name.partition(".")[0] for name in ours} <= known
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 5")]
+)
+def test_memory_that_runs_out_is_one_line(capsys, error):
+    def main(argv):
+        raise error
+
+    assert run_main(main, []) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: out of memory, lower batch_size")
+    assert err.count("\n") == 1
+
+
+def test_other_runtime_errors_keep_their_traceback():
+    def main(argv):
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError):
+        run_main(main, [])
 
 
 @pytest.mark.parametrize("word", ["device=cuda", "device=cuda:7"])
@@ -301,12 +411,13 @@ def test_an_algorithm_of_another_package_lives_through_all_commands(tmp_path):
     go(*SMALL, word, "doubled=3", "total_frames=48", "folder=run")
     config = tmp_path / "run" / "config.yaml"
     assert "algorithm: their.algos:mine\n" in config.read_text()
-    go("resume=run", "total_frames=64", "doubled=4")
+    go("resume=run", "total_frames=64", "doubled=4", word, SMALL[0])
     assert "algorithm: their.algos:mine\n" in config.read_text()
     assert "doubled: 4.0\n" in config.read_text()
-    assert go("run", "episodes=2", script="evaluate.py").stdout.startswith("2 episodes")
+    evaluated = go("run", "episodes=2", "trust=true", script="evaluate.py")
+    assert evaluated.stdout.startswith("2 episodes")
     (package / "algos.py").write_text("import jux")
-    assert "No module named 'jux'" in run(["resume=run"], cwd=tmp_path).stderr
+    assert "No module named 'jux'" in run(["resume=run", "trust=true"], cwd=tmp_path).stderr
 
 
 @pytest.fixture
@@ -365,7 +476,8 @@ def test_a_film_of_what_cannot_be_seen_is_refused(capsys, tmp_path, trained, nam
         (tmp_path / file).write_bytes((trained / file).read_bytes())
     config = tmp_path / "config.yaml"
     config.write_text(config.read_text().replace("fault_envs:Drawn", f"fault_envs:{name}"))
-    err = refused(capsys, str(tmp_path), "video=true", command=evaluate_command)
+    words = (str(tmp_path), "video=true", "trust=true")
+    err = refused(capsys, *words, command=evaluate_command)
     assert "`video` must be false" in err
     assert not (tmp_path / "video.gif").exists()
 

@@ -14,9 +14,9 @@ from faults.runs import SCRIPTS, SMALL, environment
 
 from torchrl_elegant import __version__
 from torchrl_elegant.algorithms import ALGORITHMS
-from torchrl_elegant.cli.commands import train_command
 from torchrl_elegant.cli.info import extras_installed, info_page
 from torchrl_elegant.cli.main import COMMANDS, main
+from torchrl_elegant.cli.training import train_command
 from torchrl_elegant.runs import Policy
 
 

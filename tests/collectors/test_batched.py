@@ -150,6 +150,10 @@ class Labelled(Drift):
 ENVS = {
     "drift": partial(Drift, 5),
     "one": partial(Drift, 1),
+    "alone": Drift,
+    "terse alone": Terse,
+    "team alone": Team,
+    "transformed alone": lambda: transformed(Drift(), max_steps=6),
     "grid": partial(Drift, 2, 3),
     "masked": partial(Masked, 5),
     "terse": partial(Terse, 4),
@@ -296,7 +300,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("policy", [DirectActor, probabilistic], ids=["direct", "probabilistic"])
-@pytest.mark.parametrize("make", [partial(Drift, 5), partial(Masked, 5)], ids=["asked", "masked"])
+@pytest.mark.parametrize("make", [Drift, partial(Drift, 5), partial(Masked, 5)])
 def test_options(make, policy, options):
     ours, _ = run(SyncCollector, make, policy, **options)
     theirs, _ = run(Collector, make, policy, **options)
@@ -490,14 +494,13 @@ def ahead(env: EnvBase) -> TensorDictModule:
         (partial(Stepping, 2), None, {}),
         (partial(Hooked, 2), None, {}),
         (partial(Team, 2, root=False), None, {}),
-        (Drift, None, {}),
         (lambda: SerialEnv(2, Drift), None, {}),
         (lambda: Drift(2).set_spec_lock_(False), None, {"compact_obs": True}),
         (lambda: TransformedEnv(Stepping(2), StepCounter()), None, {}),
         (partial(Drift, 2), Actor, {"compile_policy": True}),
         (partial(Drift, 2), ahead, {"use_buffers": False}),
     ],
-    ids=["step", "hook", "nested", "unbatched", "serial", "compact", "inside", "compiled", "ahead"],
+    ids=["step", "hook", "nested", "serial", "compact", "inside", "compiled", "ahead"],
 )
 def test_what_is_not_lean(make, policy, options):
     env = make()

@@ -163,8 +163,9 @@ def test_rewards_of_agents_and_keys_are_averaged():
         },
     }
     batch = TensorDict({"next": after}, [1, 2])
-    assert log.add(batch, rows=2) == [((1 + 4) / 2 + (2 + 2) / 2, 2)]
+    assert log.add(batch, rows=2) == [(2, (1 + 4) / 2 + (2 + 2) / 2, 2)]
     after["team"]["done"][0, 0, 1] = True
-    assert [length for _, length in log.add(TensorDict({"next": after}, [1, 2]), rows=2)] == [1, 1]
+    found = log.add(TensorDict({"next": after}, [1, 2]), rows=2)
+    assert [length for *_, length in found] == [1, 1]
     # A `postproc` may have left an entry out.
     assert log.add(TensorDict({"next": {"reward": after["reward"]}}, [1, 2]), rows=2) == []

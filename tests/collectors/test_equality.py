@@ -312,7 +312,6 @@ NOT_KNOWN = {
     "unlike": lambda: SerialEnv(
         2, [lambda k=k: TransformedEnv(GymEnv("Pendulum-v1"), StepCounter(k)) for k in (3, 5)]
     ),
-    "done": lambda: TransformedEnv(GymEnv("Pendulum-v1"), StepCounter(3, update_done=False)),
     "frame_skip": lambda: GymEnv("Pendulum-v1", frame_skip=2),
     "vector": lambda: GymWrapper(
         gymnasium.make_vec(
@@ -326,6 +325,13 @@ NOT_KNOWN = {
     "reader": lambda: GymEnv("Pendulum-v1").set_info_dict_reader(
         lambda info, tensordict: tensordict.set("observation", -tensordict["observation"])
     ),
+    "subclass": lambda: type("Mine", (GymEnv,), {})("Pendulum-v1"),
+}
+
+
+#: What no count for a whole batch gives: these transforms are called once a step.
+STEP_BY_STEP = {
+    "done": lambda: TransformedEnv(GymEnv("Pendulum-v1"), StepCounter(3, update_done=False)),
     "key": lambda: TransformedEnv(GymEnv("Pendulum-v1"), StepCounter(step_count_key="count")),
     "twice": lambda: TransformedEnv(
         TransformedEnv(GymEnv("Pendulum-v1"), StepCounter(3)), StepCounter(5)
@@ -333,21 +339,20 @@ NOT_KNOWN = {
     "renamed": lambda: TransformedEnv(
         GymEnv("HalfCheetah-v5"), DoubleToFloat(in_keys=["observation"], out_keys=["seen"])
     ),
-    "subclass": lambda: type("Mine", (GymEnv,), {})("Pendulum-v1"),
 }
 
 
-@pytest.mark.parametrize("make", NOT_KNOWN.values(), ids=NOT_KNOWN)
-def test_what_is_not_known_is_left_to_torchrl(make):
+@pytest.mark.parametrize("name", [*NOT_KNOWN, *STEP_BY_STEP])
+def test_transforms_in_other_forms_and_what_is_not_known(name):
     def rows(cls):
-        env = make()
+        env = {**NOT_KNOWN, **STEP_BY_STEP}[name]()
         env.set_seed(0)
         collector = cls(env, None, frames_per_batch=20, total_frames=60)
         torch.manual_seed(0)
         return collector, [batch.clone() for batch in collector]
 
     collector, ours = rows(SyncCollector)
-    assert not collector.is_lean
+    assert collector.is_lean == (name in STEP_BY_STEP)
     assert_identical(ours, rows(Collector)[1])
 
 

@@ -17,8 +17,8 @@ from torchrl_elegant.algorithms import ALGORITHMS, SACConfig, register
 from torchrl_elegant.algorithms.base import check, option
 from torchrl_elegant.algorithms.tuned import TUNED
 from torchrl_elegant.cli.command_line import HelpRequest, UsageError, parse, run_main
-from torchrl_elegant.cli.commands import train_command
 from torchrl_elegant.cli.hydra import register_groups
+from torchrl_elegant.cli.training import train_command
 from torchrl_elegant.config.changes import build, read_page
 from torchrl_elegant.config.options import Option
 from torchrl_elegant.runs.config_file import from_yaml, to_yaml

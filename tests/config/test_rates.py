@@ -11,7 +11,7 @@ import yaml
 
 from torchrl_elegant.algorithms import DQNConfig, PPOConfig, Ramp, SACConfig
 from torchrl_elegant.cli.command_line import HelpRequest
-from torchrl_elegant.cli.commands import parse_training
+from torchrl_elegant.cli.training import parse_training
 from torchrl_elegant.config.changes import build, read_page
 from torchrl_elegant.config.options import check_options, option, options_of
 from torchrl_elegant.config.rates import Rate, ends_of, rate_text, shape_of
@@ -110,7 +110,7 @@ def test_a_cosine_begins_and_ends_flat():
 @pytest.mark.parametrize(
     ("algorithm", "word", "told"),
     [
-        ("ppo", "lr=-1..0", "`lr` must be a finite number above 0, or first..last[:shape] (last "),
+        ("ppo", "lr=-1..0", "`lr` must be a finite number above 0, or first..last[:shape], whe"),
         ("ppo", "lr=3e-4..-1", "exponential takes no 0 and no change of sign), got `0.0003..-1.0`"),
         ("ppo", "lr=0..3e-4", "got `0.0..0.0003`"),
         ("ppo", "lr=0", "`lr` must be a finite number above 0"),
@@ -162,7 +162,7 @@ def test_help_shows_rates_as_words():
         parse_training(["--help"], default="dqn")
     text = " ".join(str(page.value).split())
     assert "epsilon=1.0..0.05 fraction of random actions (a number in [0, 1], or first..la" in text
-    assert "lr=0.001 learning rate (a finite number above 0, or first..last[:shape] (last " in text
+    assert "lr=0.001 learning rate (a finite number above 0, or first..last[:shape], whe" in text
 
 
 def test_no_option_is_an_end_of_another():

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Optional
 
 import pytest
 
-from torchrl_elegant.config.options import check_options, option, options_of
-from torchrl_elegant.config.text import Bounds, fits, nearest, parse_text, requirement
+from torchrl_elegant.config.options import Option, check_options, option, options_of
+from torchrl_elegant.config.rates import Rate
+from torchrl_elegant.config.text import (
+    Bounds,
+    UsageError,
+    fits,
+    nearest,
+    parse_text,
+    requirement,
+)
 
 
 @pytest.mark.parametrize(
@@ -192,3 +201,41 @@ def test_nearest():
     assert nearest("zzz", map(str, range(20))) == "see --help"
     # A member of a group that was written without its group.
     assert nearest("stack", ["stick", "pixels.stack"]) == "did you mean `pixels.stack`?"
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "limit"),
+    [
+        (2**63, int, "below 2**63"),
+        (-(2**63), int, "below 2**63"),
+        ((8, 10**30), tuple[int, ...], "below 2**63"),
+        (1e39, float, "below 1e+38"),
+        (10**40, float, "below 2**63"),
+    ],
+)
+def test_a_number_beyond_every_computers_is_refused(value, annotation, limit):
+    with pytest.raises(ValueError, match=re.escape(limit)):
+        Option(name="x", annotation=annotation, default=1).check(value)
+
+
+def test_the_largest_numbers_are_taken():
+    for value, annotation in ((2**63 - 1, int), (1e38, float), (-math.inf, float)):
+        low = Bounds(low=-math.inf)
+        Option(name="x", annotation=annotation, default=1, bounds=low).check(value)
+
+
+@pytest.mark.parametrize("text", ["\uff11\uff12", "\u00b2", "1\u00a0", "\u0967"])
+@pytest.mark.parametrize("annotation", [int, float, int | None, tuple[int, ...], Rate])
+def test_digits_of_other_scripts_are_no_numbers(text, annotation):
+    with pytest.raises(ValueError, match=r"number|integer"):
+        parse_text(text, annotation)
+
+
+def test_digits_of_other_scripts_are_texts():
+    assert parse_text("\uff11", Any) == "\uff11"
+
+
+def test_a_long_value_is_cut_in_its_error():
+    with pytest.raises(UsageError) as error:
+        Option(name="x", annotation=int, default=1).parse("9" * 5000 + "x")
+    assert len(str(error.value)) < 200

@@ -60,6 +60,29 @@ def point(length: int = 20, nap: float = 0.0) -> Point:
     return Point(length, nap=nap)
 
 
+class TwoActions(Point):
+    """A point that takes a number more than it needs."""
+
+    action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+
+def two_actions() -> Point:
+    return TwoActions()
+
+
+class Keyed(Point):
+    """A point whose observation has a name of its own."""
+
+    observation_space = spaces.Dict({"place": Point.observation_space})
+
+    def _observe(self) -> dict[str, np.ndarray]:
+        return {"place": super()._observe()}
+
+
+def keyed() -> Point:
+    return Keyed()
+
+
 def nan_reward(at: int) -> Point:
     return Point(at=at, reward=float("nan"))
 
@@ -70,6 +93,50 @@ def huge_reward(at: int) -> Point:
 
 def broken() -> Point:
     raise RuntimeError("the licence server\nis on holiday")
+
+
+def broken_value() -> Point:
+    raise ValueError("the licence server\nis on holiday")
+
+
+class BrokenReset(Point):
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        raise TypeError("the licence server is on holiday")
+
+
+class OldReset(Point):
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        return super().reset(seed=seed)[0]
+
+
+class OldSeed(Point):
+    def reset(self):
+        return super().reset()[0]
+
+
+class OldStep(Point):
+    def step(self, action: np.ndarray):
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated or truncated, info
+
+
+broken_reset, old_reset, old_seed, old_step = BrokenReset, OldReset, OldSeed, OldStep
+
+
+class Sick(Point):
+    """Returns NaN in place of a reward or an observation, `at` so many steps of all."""
+
+    def __init__(self, where: str, at: int) -> None:
+        super().__init__()
+        self.where, self.sick_at = where, at
+
+    def step(self, action: np.ndarray):
+        assert np.isfinite(action).all(), "a NaN action reached the simulator"
+        observation, reward, *rest = super().step(action)
+        if self.total == self.sick_at:
+            reward = float("nan") if self.where == "reward" else reward
+            observation = observation * (np.nan if self.where == "observation" else 1)
+        return observation, reward, *rest
 
 
 def not_an_environment() -> int:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from faults.runs import SMALL, check_folder, checkpoints, run, saved_frames
+from faults.runs import SMALL, check_folder, checkpoints, saved_frames
 
 from torchrl_elegant.algorithms import SACConfig
+from torchrl_elegant.cli.training import train_command
 from torchrl_elegant.runs import checkpoints as checkpoint
-from torchrl_elegant.runs import resume, train
+from torchrl_elegant.runs import files, resume, train
 from torchrl_elegant.runs.metrics import read_metrics
 
 
@@ -48,6 +49,8 @@ def test_a_checkpoint_that_cannot_be_written_costs_nothing(tmp_path, monkeypatch
     assert [row["frames"] for row in result.history] == [30, 60, 90, 120]
     assert result.history[-1]["updates"] == 100
     assert len(calls) >= 4
+    assert result.unsaved == {"checkpoints": 60}
+    assert result.stopped_by is None
     (kept,) = checkpoints(result.folder)
     assert saved_frames(result.folder) == 30
     assert not list((result.folder / "checkpoints").glob(".saving-*"))
@@ -66,7 +69,7 @@ def test_a_checkpoint_that_cannot_be_written_costs_nothing(tmp_path, monkeypatch
 def test_no_other_file_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch, name):
     from torchrl_elegant.runs import curve
     from torchrl_elegant.runs import metrics as metrics_file
-    from torchrl_elegant.runs import policy as policy_file
+    from torchrl_elegant.runs.exported import policy_file
 
     failed = []
 
@@ -87,50 +90,103 @@ def test_no_other_file_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch
         )
     result = small(tmp_path / "run")
     assert failed
+    assert result.unsaved == ({"learning_curve.png": 120} if name == "curve" else {name: 30})
     assert saved_frames(result.folder) == 120
     check_folder(result.folder)
 
 
 @pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path | None]:
-    """A file system of 600 kB, or None where none may be mounted."""
-    where = tmp_path / "disk"
-    where.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(where)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except OSError:
-        mounted = False
-    yield where if mounted else None
-    if mounted:
-        subprocess.run(["umount", str(where)], check=True)
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path | None]]:
+    """Makes a file system of a given size; gives None where none may be mounted."""
+    where, mounted = tmp_path / "disk", []
+
+    def mount(size: str) -> Path | None:
+        where.mkdir()
+        words = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(where)]
+        try:
+            done = subprocess.run(words, capture_output=True, check=False).returncode == 0
+        except OSError:
+            done = False
+        if done:
+            mounted.append(where)
+        return where if done else None
+
+    yield mount
+    for path in mounted:
+        subprocess.run(["umount", str(path)], check=True)
 
 
-def test_a_full_disk_is_outlived(tiny_disk, tmp_path):
-    folder = (tiny_disk or tmp_path) / "run"
-    words = (
-        *(word for word in SMALL if not word.startswith("logger")),
-        "logger=tensorboard",
-        f"folder={folder}",
-        "total_frames=6_400",
-        "checkpoint_interval=320",
-        "eval_interval=320",
-        "num_cells=64",
-        "updates_per_frame=0.2",
-    )
-    words = tuple(word for word in words if word != "num_cells=8")
-    done = run(words)
-    assert done.returncode == 0, done.stderr[-2_000:]
-    assert done.stderr.count("Traceback") == 0
+def command(folder: Path, capsys) -> tuple[int, list[str]]:
+    """Exit code and lines of a run of ten checkpoints, of about 100 kB each."""
+    words = [word for word in SMALL if not word.startswith(("logger", "num_cells"))]
+    words += [f"folder={folder}", "num_cells=64", "updates_per_frame=0.2", "episode_log=true"]
+    words += ["total_frames=800", "checkpoint_interval=80", "eval_interval=80"]
+    code = train_command([*words, "logger=tensorboard"], program="train", default="sac")
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert "Traceback" not in streams.err
+    return code, streams.err.splitlines()
+
+
+# Nothing but configuration and metrics, all but a checkpoint, and some of the checkpoints fit.
+@pytest.mark.parametrize(("size", "fits"), [("12k", ""), ("40k", "policy.pt"), ("300k", "all")])
+def test_a_full_disk_is_outlived_and_told(small_disk, tmp_path, capsys, size, fits):
+    disk = small_disk(size)
+    folder = (disk or tmp_path) / "run"
+    code, lines = command(folder, capsys)
     check_folder(folder)
+    if disk is None:
+        # Without the right to mount, the disk was not full; the tests above inject the error.
+        assert (code, saved_frames(folder)) == (0, 800)
+        return
+    assert code == 1
     frames = saved_frames(folder)
-    assert frames > 0
-    output = done.stdout + done.stderr
-    if tiny_disk is None:
-        # Without the right to mount, the disk was not full; the test above injects the error.
-        assert frames == 6_400
-    else:
-        assert "No space left on device" in output
-        assert "training goes on" in output
-        assert frames < 6_400
-        assert read_metrics(folder / "metrics.csv")
+    assert (frames > 0) == (fits == "all")
+    assert frames < 800
+    assert (folder / "policy.pt").exists() == bool(fits)
+    assert sum("No space left on device; the checkpoints" in line for line in lines) == 1
+    assert any("training goes on" in line for line in lines)
+    # The last words: which file, since when, and how much is there.
+    told = lines[lines.index(f"run folder: {folder}") + 1 :]
+    (line,) = [line for line in told if line.startswith("warning: checkpoints could not be")]
+    since = int(line.removeprefix("warning: checkpoints could not be written since frame "))
+    assert frames < since <= frames + 80
+    newest = checkpoints(folder)[-1] if frames else "none, so that this run cannot be resumed"
+    assert told[-1] == f"warning: newest whole checkpoint: {newest}"
+    assert read_metrics(folder / "metrics.csv")[-1]["frames"] == 800
+
+
+def test_a_disk_without_room_for_a_folder_is_named_in_one_line(
+    small_disk, tmp_path, capsys, monkeypatch
+):
+    disk = small_disk("4k")
+    if disk is None:
+        monkeypatch.setattr(files.os, "fsync", lambda descriptor: no_space())
+    folder = (disk or tmp_path) / "run"
+    code, lines = command(folder, capsys)
+    (line,) = lines
+    assert code == 1
+    assert line.startswith(f"error: No space left on device: {folder}/")
+
+
+def no_space() -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_disk_that_has_room_again_leaves_a_whole_run(tmp_path, monkeypatch, capsys):
+    """What could not be written in between is there in the end, and the exit code is 0."""
+    calls = []
+
+    def sometimes(root):
+        calls.append(root)
+        if 1 < len(calls) < 5:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(root)
+
+    real = checkpoint.write_digests
+    monkeypatch.setattr(checkpoint, "write_digests", sometimes)
+    code, lines = command(tmp_path / "run", capsys)
+    assert code == 0
+    assert saved_frames(tmp_path / "run") == 800
+    assert sum("training goes on" in line for line in lines) == 1
+    assert lines[-1] == f"run folder: {tmp_path / 'run'}"

@@ -81,3 +81,8 @@ def test_a_foreign_algorithm_is_stored_with_the_module_that_brings_it(monkeypatc
     assert f"algorithm: {word}\n" in text
     assert from_yaml(text, algorithms=REGISTERED) == (word, RunConfig(), Mine(extra=2.0))
     assert "algorithm: sac\n" in to_yaml("sac", RunConfig(), SACConfig())
+
+
+def test_a_page_of_references_is_refused():
+    with pytest.raises(UsageError, match="references, which no run writes"):
+        from_yaml("a: &one [1]\nb: *one\n", algorithms={})

@@ -7,13 +7,16 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+from torchrl_elegant.algorithms import ALGORITHMS
 from torchrl_elegant.runs.config_file import to_yaml
 from torchrl_elegant.runs.curve import draw_curve
 from torchrl_elegant.runs.folder import RunFolder
+from torchrl_elegant.runs.trial import Trial
 from torchrl_elegant.trainers.run_config import RunConfig
 
 COLUMNS = ["frames", "updates", "return_mean", "return_std", "length_mean", "train_return"]
 LOSSES = ["loss_qvalue", "alpha"]
+AXES = ["return of an episode", "episode length", "loss of the values", "entropy, temperature"]
 
 
 @pytest.fixture
@@ -44,11 +47,12 @@ def test_any_number_of_rows(tmp_path, figures, rows):
     assert min(imread(run.curve_path).shape[:2]) > 600
     assert figures[0].get_suptitle() == "Pendulum-v1   toy   seed 7"
     assert all(bool(axes.lines) == (rows > 0) for axes in figures[0].axes)
+    assert len(figures[0].axes) == (4 if rows else 1)
 
 
 def test_lines_and_band_show_the_rows(tmp_path, figures):
     draw_curve(run_with(tmp_path / "x", 3).path)
-    returns, lengths, losses = figures[0].axes
+    returns, lengths, values, temperature = figures[0].axes
     lines = {line.get_label(): line for line in returns.lines}
     assert lines["evaluation"].get_xydata().tolist() == [[100, -9], [200, -8], [300, -7]]
     assert lines["training episodes"].get_xydata().tolist() == [[200, -20], [300, -20]]
@@ -56,8 +60,37 @@ def test_lines_and_band_show_the_rows(tmp_path, figures):
     band = returns.collections[0].get_paths()[0].get_extents()
     assert (band.ymin, band.ymax) == (-11, -5)
     assert lengths.lines[0].get_ydata().tolist() == [200, 200, 200]
-    assert [line.get_label() for line in losses.lines] == LOSSES
-    assert losses.get_yscale() == "symlog"
+    assert [line.get_label() for line in values.lines] == ["loss_qvalue"]
+    assert [line.get_label() for line in temperature.lines] == ["alpha"]
+    assert [axes.get_ylabel() for axes in figures[0].axes] == AXES
+
+
+def test_a_wide_range_of_losses_is_drawn_and_named_symlog(tmp_path, figures):
+    run = run_with(tmp_path / "x", 5)
+    run.metrics.append({"frames": 600, "loss_qvalue": 3e5, "alpha": 0.2})
+    draw_curve(run.path)
+    values, temperature = figures[0].axes[2:]
+    assert values.get_yscale() == "symlog"
+    assert values.get_ylabel() == "loss of the values (symlog)"
+    assert (temperature.get_yscale(), temperature.get_ylabel()) == ("linear", AXES[3])
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_a_panel_holds_few_lines_and_nothing_is_drawn_twice(tmp_path, figures, name):
+    """Of every algorithm, with a column that a callback logged."""
+    with Trial(ALGORITHMS[name](num_cells=(8,)), total_frames=30_000) as trial:
+        names = ["frames", "return_mean", "length_mean", *trial.learner.metric_names, "mine"]
+    run = RunFolder.create(tmp_path / "x", config="", columns=names)
+    for frames in (100, 200):
+        run.metrics.append({**dict.fromkeys(names, 1.0), "frames": frames})
+    draw_curve(run.path)
+    drawn = [[line.get_label() for line in axes.lines] for axes in figures[0].axes[1:]]
+    assert all(0 < len(labels) <= 4 for labels in drawn)
+    labels = [label for panel in drawn for label in panel]
+    assert len(labels) == len(set(labels))
+    assert drawn[-1] == ["mine"]
+    # Nothing that an algorithm reports today is left for a panel of its own.
+    assert len([labels for labels in drawn if labels[0] in trial.learner.metric_names]) <= 5
 
 
 def test_torn_and_infinite_rows(tmp_path, figures):
@@ -82,3 +115,8 @@ def test_pyplot_holds_no_figure(tmp_path):
     assert pyplot.get_fignums() == [mine.number]
     assert pyplot.gcf() is mine
     pyplot.close(mine)
+
+
+def test_a_name_with_dollars_is_no_formula(tmp_path):
+    (tmp_path / "metrics.csv").write_text("frames,return_mean,cost $_$\n100,1.5,2\n")
+    assert draw_curve(tmp_path).is_file()

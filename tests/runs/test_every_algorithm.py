@@ -10,7 +10,7 @@ from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.runs.policy import load_policy, save_policy
 from torchrl_elegant.trainers.learner import Learner
-from torchrl_elegant.trainers.off_policy import draw
+from torchrl_elegant.trainers.off_policy import draw, row_keys
 
 OFF_POLICY = sorted(name for name, kind in ALGORITHMS.items() if issubclass(kind, OffPolicyConfig))
 OPTIONS = {
@@ -40,7 +40,7 @@ def test_from_collector_to_policy_file(name, tmp_path):
     with torch.no_grad():
         rollout = env.rollout(40, learner.policy, break_when_any_done=False)
     learner.observe(rollout)
-    buffer.extend(fold(rollout.select(*learner.loss.in_keys)))
+    buffer.extend(fold(rollout.select(*row_keys(learner))))
     before = buffer.sampler._sum_tree[torch.arange(len(buffer))].clone()
     for batch in draw(buffer, config.batch_size, 4):
         terms = learner.update(batch)

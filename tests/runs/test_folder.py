@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 
 import pytest
@@ -71,3 +73,50 @@ def test_run_path_names_the_run():
     assert path.parent.name == "runs"
     assert re.fullmatch(r"my\.pkg_make_env-sac-s4-\d{8}-\d{6}", path.name)
     assert run_path(RunConfig(folder="a/b"), "sac").as_posix() == "a/b"
+
+
+LONG = "x" * 300
+
+
+def test_a_name_that_is_too_long_is_told_in_one_line(tmp_path):
+    for attempt in (new, RunFolder.open):
+        with pytest.raises(UsageError, match="File name too long") as error:
+            attempt(tmp_path / LONG)
+        assert "\n" not in str(error.value)
+        assert len(str(error.value)) < 300
+
+
+def test_a_long_name_of_an_environment_is_cut_in_the_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in (LONG, "語" * 300):
+        new(run_path(RunConfig(env=f"module:{name}"), "sac"))
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+# A full disk is no mistake in the words: faults/test_disk.py.
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_folder_that_cannot_be_written_is_told_in_one_line(tmp_path, monkeypatch, number):
+    made = new(tmp_path / "made")
+
+    def refuse(*args, **kwargs):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("torchrl_elegant.runs.folder.write_file", refuse)
+    monkeypatch.setattr("torchrl_elegant.runs.metrics.write_file", refuse)
+    made.metrics.append({"frames": 5, "return_mean": 2.0})
+    attempts = (
+        lambda: new(tmp_path / "other"),
+        lambda: made.write_config("x"),
+        lambda: made.resume(3),
+    )
+    for attempt in attempts:
+        with pytest.raises(UsageError, match=os.strerror(number)) as error:
+            attempt()
+        assert "\n" not in str(error.value)
+
+
+def test_a_configuration_that_is_no_text_is_told_in_one_line(tmp_path):
+    made = new(tmp_path / "made")
+    made.config_path.write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="must be a text that can be read"):
+        made.read_config()

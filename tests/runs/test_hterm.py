@@ -19,7 +19,7 @@ from quiet_runs import short_run
 from sameness import assert_same
 
 from torchrl_elegant.algorithms import ALGORITHMS, HTermConfig, OnPolicyConfig
-from torchrl_elegant.cli.commands import train_command
+from torchrl_elegant.cli.training import train_command
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.data import BestSlices
 from torchrl_elegant.envs import make_env

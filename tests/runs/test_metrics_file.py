@@ -117,3 +117,27 @@ def test_empty_file_is_named(tmp_path):
     (tmp_path / "m.csv").write_text("fra")
     with pytest.raises(UsageError, match="column names"):
         read_metrics(tmp_path / "m.csv")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "must start with a line of column names"),
+        (b"\xff\xfe\x00\n1,2\n", "must start with a line of column names"),
+        (b"loss,frames\n1,2\n", "must start with a line of column names"),
+        (b"frames,loss\n100,0.5\nhello\n200,0.5\n", "in row 3; mend the row"),
+        (b"frames,loss\n100,hello\n", "in row 2; mend the row"),
+        (b"frames,loss\n100,0.5\n\xff\xfe,1\n", "in row 3; mend the row"),
+        (b"frames,loss\n100,0.5,7\n", "in row 2; mend the row"),
+    ],
+)
+def test_garbage_is_refused_in_one_line_and_stays(tmp_path, content, told):
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(content)
+    with pytest.raises(UsageError) as error:
+        MetricsFile(path).trim(1)
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+    with pytest.raises(UsageError):
+        read_metrics(path)
+    assert path.read_bytes() == content

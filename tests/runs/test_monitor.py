@@ -12,6 +12,8 @@ from tensordict import TensorDict
 
 from torchrl_elegant.algorithms import SACConfig
 from torchrl_elegant.envs import make_env
+from torchrl_elegant.runs import callbacks
+from torchrl_elegant.runs.callbacks import Callbacks, RunningRun
 from torchrl_elegant.runs.monitor import (
     Averages,
     Follower,
@@ -41,8 +43,7 @@ def test_averages_are_over_the_updates_that_had_the_term():
 
 def test_progress_is_stored_and_found_again():
     before, after = Progress(), Progress()
-    assert before.best_return == -math.inf
-    before.seconds, before.evaluated_at, before.best_return = 1.5, 7, -3.0
+    before.seconds, before.evaluated_at = 1.5, 7
     after.load_state_dict(before.state_dict())
     assert vars(after) == vars(before)
 
@@ -64,8 +65,10 @@ def test_a_follower_stops_when_it_is_asked_to():
     signals = StopSignals()
     follower = Follower(signals, Ranks())
     assert follower.after(None) is True
+    assert follower.stopped_by is None
     signals.reason = "SIGTERM"
     assert follower.after(None) is False
+    assert follower.stopped_by == "SIGTERM"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -82,7 +85,7 @@ def test_averages_know_whether_they_are_numbers(value):
 
 
 class Silent:
-    """Stands in for reporter and evaluator."""
+    """Stands in for a reporter."""
 
     def __getattr__(self, name):
         return lambda *args: None
@@ -90,29 +93,41 @@ class Silent:
     def stop_requested(self):
         return False
 
-    def evaluate(self, should_stop=None):
-        return Evaluation(returns=(5.0,), lengths=(1,))
-
 
 class Saves(list):
     def save(self, frames, metadata):
         self.append((frames, metadata))
 
 
+def viewed(folder, learner, evaluate, **run):
+    """A run whose trial has an evaluation of the test's own."""
+    trial = SimpleNamespace(
+        run=RunConfig(total_frames=100, eval_interval=50, logger="none", **run),
+        learner=learner,
+        ledger=learner.ledger,
+        ranks=Ranks(),
+        evaluate=evaluate,
+        about=lambda: {"env": "Pendulum-v1"},
+    )
+    return RunningRun(trial, folder)
+
+
 @pytest.fixture
-def watched():
-    run = RunConfig(total_frames=100, eval_interval=50, checkpoint_interval=10, logger="none")
+def watched(tmp_path):
     saves = Saves()
     learner = Learner(SACConfig(num_cells=(8,)).build(make_env("Pendulum-v1")))
     monitor = Monitor(
-        run=run,
-        learner=learner,
+        viewed(
+            tmp_path,
+            learner,
+            lambda should_stop: Evaluation(returns=(5.0,), lengths=(1,)),
+            checkpoint_interval=10,
+        ),
         progress=Progress(),
         reporter=Silent(),
         checkpoints=saves,
-        evaluator=Silent(),
+        callbacks=Callbacks(),
         signals=StopSignals(),
-        ranks=Ranks(),
     )
     learner.ledger.frames = 10
     source = SimpleNamespace(pause=nullcontext, train_return=lambda: None)
@@ -140,22 +155,20 @@ def test_nothing_is_saved_once_a_number_is_lost(watched, where):
 
 
 class Timed:
-    """Reporter, evaluator, checkpoints and source, of which each call takes its seconds."""
+    """Reporter, evaluation, checkpoints and source, of which each call takes its seconds."""
 
     def __init__(self, hand):
-        self.hand, self.rows, self.end = hand, [], None
+        self.hand, self.rows, self.end, self.view = hand, [], None, None
         self.returns = 1.0
-        self.signals = StopSignals()
 
     def row(self, row):
         self.rows.append(row)
-        self.hand.turn(10)
+        with self.view.storing("metrics.csv"):
+            self.hand.turn(10)
 
     def policy(self, *args):
-        self.hand.turn(100)
-
-    def best_policy(self, *args):
-        self.hand.turn(1_000)
+        with self.view.storing("policy.pt"):
+            self.hand.turn(100)
 
     def evaluate(self, should_stop=None):
         self.hand.turn(1)
@@ -165,7 +178,7 @@ class Timed:
     def save(self, frames, metadata):
         self.hand.turn(10_000)
 
-    def finish(self, reason, pace):
+    def finish(self, pace, newest):
         self.end = pace
 
     def advance(self, frames):
@@ -181,21 +194,21 @@ class Timed:
         return nullcontext()
 
 
-def test_rows_and_the_end_say_where_the_time_went(hand):
+def test_rows_and_the_end_say_where_the_time_went(hand, tmp_path, monkeypatch):
+    monkeypatch.setattr(callbacks, "save_policy", lambda *args: hand.turn(1_000))
     parts = Timed(hand)
     progress = Progress()
     progress.seconds = 7.0  # a run that goes on
     ledger = Ledger(total_frames=100, frames=40, updates=20)
     learner = Learner(SACConfig(num_cells=(8,)).build(make_env("Pendulum-v1")), ledger=ledger)
+    parts.view = viewed(tmp_path, learner, parts.evaluate, checkpoint_interval=100)
     monitor = Monitor(
-        run=RunConfig(total_frames=100, eval_interval=50, checkpoint_interval=100, logger="none"),
-        learner=learner,
+        parts.view,
         progress=progress,
         reporter=parts,
         checkpoints=parts,
-        evaluator=parts,
-        signals=parts.signals,
-        ranks=Ranks(),
+        callbacks=Callbacks(),
+        signals=StopSignals(),
     )
     ledger.frames, ledger.updates = 50, 25
     monitor.after(parts)

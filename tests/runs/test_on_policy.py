@@ -25,7 +25,7 @@ from tensordict import TensorDict
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.algorithms import A2CConfig, PPOConfig, SACConfig
-from torchrl_elegant.cli.commands import train_command
+from torchrl_elegant.cli.training import train_command
 from torchrl_elegant.collectors import WorkerDiedError
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.envs import make_env
@@ -278,6 +278,25 @@ def test_a_kl_limit_leaves_out_epochs_and_says_how_many_were_made(go):
     assert go(replace(config, target_kl=1e9), num_envs=3, name="far").history[-1]["epochs"] == 5.0
 
 
+def test_a_rate_that_follows_the_divergence_is_told_and_goes_on(go, learners):
+    config = replace(SMALL, lr=3e-3, lr_kl=1e9)
+    first = go(config, total_frames=120)
+    # Four rollouts of two epochs, none of which comes near.
+    assert learners[0][0].kl_rate.lr.item() == pytest.approx(1e-2)
+    assert first.history[-1]["lr"] == pytest.approx(1e-2)
+    resume(first.folder, total_frames=150)
+    assert learners[1][0].kl_rate.lr.item() == pytest.approx(1e-2)
+    _, run, _ = stored_run(first.folder)
+    run_with(replace(run, total_frames=180), replace(config, lr_kl=1e-9), first.folder)
+    assert learners[2][0].kl_rate.lr.item() == pytest.approx(1e-2 / 1.5**2)
+    with pytest.raises(UsageError, match="`lr` cannot change on resume"):
+        run_with(replace(run, total_frames=210), replace(config, lr=1e-4), first.folder)
+    # Without it, the rate is what the configuration says.
+    stays = replace(config, lr_kl=None, lr=1e-4)
+    run_with(replace(run, total_frames=210), stays, first.folder)
+    assert learners[3][0].optimizer.param_groups[0]["lr"] == 1e-4
+
+
 def test_what_is_scheduled_moves_over_the_run_and_goes_on_where_it_was(go, learners):
     config = replace(SMALL, lr=(1e-2, 0.0), entropy_coeff=(0.1, 0.02), clip_epsilon=(0.3, 0.1))
 
@@ -330,7 +349,7 @@ def test_a_checkpoint_has_no_buffer(go):
     result = go()
     kept = [path.name for path in checkpoints(result.folder)[-1].glob("components/*")]
     names = sorted(name.split("-", 1)[1] for name in kept)
-    assert names == ["learner", "ledger", "progress", "random"]
+    assert names == ["callbacks", "learner", "ledger", "progress", "random"]
 
 
 def test_policy_file_and_checkpoint_hold_the_last_update(go, learners):
@@ -651,7 +670,7 @@ def test_the_script_trains_and_goes_on(tmp_path):
         f"folder={tmp_path / 'run'}",
     )
     assert done.returncode == 0, done.stderr
-    done = script(f"resume={tmp_path / 'run'}", "total_frames=90")
+    done = script(f"resume={tmp_path / 'run'}", f"env={POINT}", "total_frames=90")
     assert done.returncode == 0, done.stderr
     rows = read_metrics(tmp_path / "run" / "metrics.csv")
     assert (rows[-1]["frames"], rows[-1]["updates"]) == (90, 18)

@@ -22,7 +22,7 @@ from torchrl_elegant.collectors import AsyncCollector, SyncCollector
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.envs import Pixels, make_env
 from torchrl_elegant.modules import build_actor, build_stochastic_actor
-from torchrl_elegant.runs.evaluate import evaluate_run
+from torchrl_elegant.runs.evaluate import evaluate, film
 from torchrl_elegant.runs.policy import Policy
 from torchrl_elegant.runs.train import resume, train
 
@@ -104,7 +104,7 @@ def test_sac_runs_on_picture_and_vector_and_goes_on(go, collector):
     if not collector:
         further = resume(result.folder, total_frames=160)
         assert int(further.history[-1]["frames"]) == 160
-    evaluation, _ = evaluate_run(result.folder, episodes=3)
+    evaluation = evaluate(result.folder, episodes=3)
     assert evaluation.lengths == (7, 7, 7)
 
 
@@ -125,9 +125,7 @@ def test_ppo_runs_on_what_is_drawn_and_goes_on(go):
 def test_a_film_shows_the_policy_what_it_was_trained_on(go):
     pixels = Pixels(source="render", resize=16, grayscale=True, frame_stack=2)
     result = go(ON, "CartPole-v1", pixels=pixels)
-    _, film = evaluate_run(result.folder, episodes=1, video=True)
-    assert film is not None
-    assert film.stat().st_size > 1_000
+    assert film(result.folder).stat().st_size > 1_000
 
 
 @pytest.mark.parametrize("shape", [(8, 8, 3), (3, 8, 8)], ids=["last", "first"])

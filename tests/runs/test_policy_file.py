@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import pickle
+import random
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from torchrl.envs.utils import ExplorationType, exploration_type, set_exploratio
 
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.modules import SquashedGaussianActor
+from torchrl_elegant.runs.exported.policy_file import write_page
 from torchrl_elegant.runs.policy import BUILDERS, Policy, PolicyFileError, load_policy, save_policy
 
 
@@ -161,16 +165,79 @@ def test_wrong_files(path, tmp_path):
         load_policy(tmp_path / "none")
     torn = tmp_path / "torn"
     torn.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(PolicyFileError, match="not a readable"):
+    with pytest.raises(PolicyFileError, match=r"torn' is damaged, or no policy file"):
         load_policy(torn)
     other = tmp_path / "other"
     torch.save({"x": 1}, other)
-    with pytest.raises(PolicyFileError, match="not a policy file"):
+    with pytest.raises(PolicyFileError, match="or no policy file"):
         load_policy(other)
-    page = torch.load(path, weights_only=True)
-    torch.save(page | {"version": 2}, other)
-    with pytest.raises(PolicyFileError, match="version 2"):
+    page = torch.load(path, weights_only=True)  # plain torch reads it, too
+    write_page(other, page | {"format": "other"})
+    with pytest.raises(PolicyFileError, match="but not a policy file"):
         load_policy(other)
+    write_page(other, page | {"version": 2})
+    with pytest.raises(PolicyFileError, match="format version 1, got 2"):
+        load_policy(other)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_flipped_bit_is_found(path, seed):
+    data = bytearray(path.read_bytes())
+    place = random.Random(seed).randrange(8 * len(data))
+    data[place // 8] ^= 1 << place % 8
+    path.write_bytes(data)
+    for read in (load_policy, Policy.load):
+        with pytest.raises(PolicyFileError) as caught:
+            read(path)
+        assert f"{str(path)!r} is damaged" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 71, 72, 500, -1, -64, -72])
+def test_a_cut_file_is_found(path, kept):
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(PolicyFileError, match="is damaged"):
+        load_policy(path)
+
+
+@pytest.mark.parametrize("entry", ["format", "version", "builder", "spec", "state", "metadata"])
+@pytest.mark.parametrize("value", ["absent", None, 3.5])
+def test_every_missing_entry_is_named(path, entry, value):
+    page = torch.load(path, weights_only=True) | {entry: value}
+    if value == "absent":
+        del page[entry]
+    write_raw(path, page)
+    with pytest.raises(PolicyFileError) as caught:
+        load_policy(path)
+    told = {"format": "not a policy file", "version": "format version 1"}
+    assert told.get(entry, f"must have the entry `{entry}`") in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def write_raw(path, page):
+    """Write a page with its digest, without what ``write_page`` adds."""
+    file = io.BytesIO()
+    torch.save(page, file)
+    data = file.getvalue()
+    path.write_bytes(data + b"\nsha256:" + hashlib.sha256(data).hexdigest().encode())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {}},
+        {"spec": {"sizes": "x"}},
+        {"spec": {"sizes": [3, 4]}},
+        {"state": {}},
+        {"state": {"x": torch.zeros(1)}},
+    ],
+)
+def test_entries_that_do_not_fit_their_builder_are_told_in_one_line(path, change):
+    write_page(path, torch.load(path, weights_only=True) | change)
+    with pytest.raises(PolicyFileError, match=r"must hold what its builder 'Toy' takes") as caught:
+        load_policy(path)
+    assert "\n" not in str(caught.value)
 
 
 class Bomb:
@@ -179,9 +246,10 @@ class Bomb:
 
 
 def test_code_in_a_file_never_runs(tmp_path):
-    torch.save({"format": Bomb()}, tmp_path / "p")
-    with pytest.raises(PolicyFileError):
+    write_raw(tmp_path / "p", {"format": Bomb()})
+    with pytest.raises(PolicyFileError, match="not a readable policy file") as caught:
         load_policy(tmp_path / "p")
+    assert "\n" not in str(caught.value)
     # The control: the same object does run where pickles are trusted.
     with pytest.raises(SystemExit):
         pickle.loads(pickle.dumps(Bomb()))
@@ -203,3 +271,72 @@ def test_observations_that_the_environment_reshapes():
     as_stored = {"choice": np.float32([0, 0, 1]), "level": np.float32([0.5]), "state": np.zeros(2)}
     assert policy(seen) == policy(as_stored)
     assert policy(seen) != policy({**seen, "choice": np.int64(1)})
+
+
+SEEN = {"observation": (3,)}
+
+
+@pytest.fixture
+def drawn(tmp_path):
+    actor = SquashedGaussianActor(observation=SEEN, low=[-1.0], high=[1.0], num_cells=(8,))
+    save_policy(tmp_path / "drawn.pt", actor, {"action_low": [-2.0], "action_high": [2.0]})
+    return Policy.load(tmp_path / "drawn.pt")
+
+
+def test_a_sample_is_drawn_and_a_call_is_the_best(drawn):
+    seen = np.zeros((4_000, 3), np.float32)
+    sampled = drawn.sample(seen)
+    assert sampled.shape == (4_000, 1)
+    assert 0.5 < sampled.std() < 2.0
+    assert np.abs(sampled).max() <= 2.0
+    assert np.unique(drawn(seen)).size == 1
+    assert drawn.sample(seen[0]).shape == (1,)
+
+
+def test_a_policy_is_saved_again(drawn, tmp_path):
+    path = drawn.save(tmp_path / "again.pt")
+    again, seen = Policy.load(path), np.random.default_rng(0).normal(size=(5, 3))
+    np.testing.assert_array_equal(again(seen), drawn(seen))
+    assert again.metadata == drawn.metadata
+    with pytest.raises(UsageError, match="`path` must be new"):
+        again.save(path)
+
+
+def test_a_policy_moves(drawn):
+    moved = drawn.to("meta")
+    assert moved is drawn
+    assert drawn.device.type == "meta"
+    assert drawn.in_own_units.low.device.type == "meta"
+    assert all(p.device.type == "meta" for p in drawn.actor.parameters())
+
+
+def test_observations_of_another_shape_are_named(drawn):
+    with pytest.raises(UsageError, match=r"shape \(3,\) for 'observation'.*got \(2, 4\)"):
+        drawn(np.zeros((2, 4)))
+    with pytest.raises(UsageError, match=r"`observation` must have 'observation', got \['state'\]"):
+        drawn({"state": np.zeros(3)})
+
+
+def test_a_single_choice_is_a_number():
+    actor = TensorDictModule(nn.Identity(), in_keys=["observation"], out_keys=["action"])
+    action = Policy(actor, {"discrete_actions": "one_hot"})(np.array([0.0, 1.0]))
+    assert {1: "taken"}[action] == "taken"
+
+
+def test_a_file_without_its_weights_is_named(path):
+    page = torch.load(path, weights_only=True)
+    page["state"].popitem()
+    write_page(path, page)
+    with pytest.raises(PolicyFileError, match="what its builder 'Toy' takes"):
+        load_policy(path)
+
+
+def test_shapes_and_types_of_nested_entries_come_back(tmp_path):
+    actor = Toy([3, 2], ("speed", ("arm", "angle")))
+    told = {"speed": [[1], "float32"], ("arm", "angle"): [[2], "float64"], "clock": [[], "os"]}
+    save_policy(tmp_path / "p.pt", actor, {"observation": told})
+    observed = Policy.load(tmp_path / "p.pt").observed
+    assert observed.shapes == {"speed": (1,), ("arm", "angle"): (2,)}
+    assert observed.dtypes == {"speed": torch.float32, ("arm", "angle"): torch.float64}
+    with pytest.raises(UsageError, match="must be a mapping with"):
+        observed(np.zeros(3), torch.device("cpu"))

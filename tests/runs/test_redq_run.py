@@ -8,8 +8,8 @@ from hydra import compose, initialize
 from hydra.utils import instantiate
 
 from torchrl_elegant.algorithms import REDQConfig
-from torchrl_elegant.cli.commands import train_command
 from torchrl_elegant.cli.hydra import register_groups
+from torchrl_elegant.cli.training import train_command
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import build_actor, build_critic
 from torchrl_elegant.objectives import REDQLoss

@@ -11,13 +11,14 @@ from types import SimpleNamespace
 import pytest
 
 from torchrl_elegant.algorithms import SACConfig
-from torchrl_elegant.config.text import UsageError
+from torchrl_elegant.cli.command_line import console
 from torchrl_elegant.envs import make_env
+from torchrl_elegant.runs.callbacks import RunningRun
 from torchrl_elegant.runs.folder import RunFolder
+from torchrl_elegant.runs.metrics import COLUMNS
 from torchrl_elegant.runs.policy import Policy
-from torchrl_elegant.runs.reporter import COLUMNS, Reporter, make_logger
-from torchrl_elegant.trainers.clock import PACE_COLUMNS
-from torchrl_elegant.trainers.evaluation import Evaluation
+from torchrl_elegant.runs.reporter import Reporter, make_logger
+from torchrl_elegant.trainers.ledger import Ledger
 from torchrl_elegant.trainers.run_config import RunConfig
 
 module = importlib.import_module("torchrl_elegant.runs.reporter")
@@ -42,8 +43,12 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def reporter(folder: RunFolder, *, logger: str = "none", progress: bool = False) -> Reporter:
-    run = RunConfig(total_frames=100, logger=logger, progress=progress)
-    return Reporter(run, folder, {"env": "Pendulum-v1", "action_low": None}, 0)
+    trial = SimpleNamespace(
+        run=RunConfig(total_frames=100, logger=logger, progress=progress),
+        ledger=Ledger(total_frames=100),
+        about=lambda: {"env": "Pendulum-v1", "action_low": None},
+    )
+    return Reporter(RunningRun(trial, folder.path), folder)
 
 
 def test_a_row_goes_to_file_picture_and_log(folder, caplog, monkeypatch):
@@ -61,7 +66,7 @@ def test_a_run_of_seconds_draws_at_its_end_alone(folder):
     report = reporter(folder)
     report.row(ROW)
     assert not folder.curve_path.exists()
-    report.finish(None, PACE)
+    report.finish(PACE, None)
     assert folder.curve_path.read_bytes().startswith(b"\x89PNG")
 
 
@@ -86,37 +91,94 @@ def test_policies_carry_what_is_known_of_them(folder):
     report.row(ROW)
     report.policy(policy, 10)
     assert Policy.load(folder.policy_path).metadata["return_mean"] == -2.0
-    report.best_policy(policy, 10, Evaluation(returns=(3.0,), lengths=(1,)))
-    best = Policy.load(folder.path / "policy_best.pt").metadata
-    assert (best["env"], best["frames"], best["return_mean"]) == ("Pendulum-v1", 10, 3.0)
 
 
-def test_the_bar_is_on_stderr_alone(folder, capsys):
+def test_a_bar_is_drawn_in_a_terminal_and_tells_the_return(folder, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     report = reporter(folder, progress=True)
     report.advance(40)
     report.row(ROW)
     report.advance(100)
-    report.finish(None, PACE)
+    report.finish(PACE, None)
     streams = capsys.readouterr()
     assert streams.out == ""
     assert "100%" in streams.err
-    assert "return     -2.00" in streams.err
+    assert "return -2.00 ± 0.50" in streams.err
+
+
+def test_a_log_file_has_one_line_a_row_and_no_bar(folder, capsys):
+    with console():
+        report = reporter(folder, progress=True)
+        report.advance(40)
+        report.row(ROW)
+        report.row({**ROW, "frames": 20})
+        report.finish(PACE, None)
+        report.close()
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    lines = streams.err.splitlines()
+    assert [line[:16] for line in lines[:2]] == ["frames        10", "frames        20"]
+    assert lines[2:] == ["last evaluation: return -2.00", PACE, f"run folder: {folder.path}"]
+    assert not set("\x1b\r") & set(streams.err)
 
 
 def test_the_end_says_why_and_where(folder, caplog):
     report = reporter(folder)
     report.row(ROW)
-    report.finish("a reason", PACE)
-    assert "stopped early: a reason" in caplog.text
+    report._run.stop("a reason")
+    report._run.stop("a later one")
+    report.finish(PACE, None)
+    assert "stopped early: a reason\n" in caplog.text
     assert PACE in caplog.text
     assert str(folder.path) in caplog.text
     assert "return -2.00\n" in caplog.text  # one episode has no confidence, and no "± inf"
+    assert "checkpoint" not in caplog.text
+
+
+def test_the_end_says_what_could_not_be_written(folder, caplog):
+    report = reporter(folder)
+    report._run.trial.ledger.frames = 30
+    with report._run.storing("checkpoints"):
+        raise OSError(28, "No space left on device")
+    report._run.trial.ledger.frames = 60
+    for name in ("checkpoints", "metrics.csv"):
+        with report._run.storing(name):
+            raise OSError(28, "No space left on device")
+    with report._run.storing("policy.pt"):
+        pass
+    report.finish(PACE, Path("run/checkpoints/checkpoint-000000000020-000001"))
+    assert [record.message for record in caplog.records[-3:]] == [
+        "checkpoints could not be written since frame 30",
+        "metrics.csv could not be written since frame 60",
+        "newest whole checkpoint: run/checkpoints/checkpoint-000000000020-000001",
+    ]
+
+
+def test_rows_that_could_not_be_written_are_written_later(folder, monkeypatch):
+    from torchrl_elegant.runs import metrics
+
+    report = reporter(folder)
+    with monkeypatch.context() as full:
+        full.setattr(metrics, "_write_all", _no_space)
+        report.row(ROW)
+        report.row({**ROW, "frames": 20, "mine": 3.0})
+        assert report._run.unsaved == {"metrics.csv": 0}
+    assert folder.metrics.rows() == []
+    report.finish(PACE, None)
+    assert report._run.unsaved == {}
+    first, second = folder.metrics.rows()
+    assert (first["frames"], second["frames"], second["mine"]) == (10, 20, 3.0)
+    assert math.isnan(first["mine"])
+
+
+def _no_space(*args):
+    raise OSError(28, "No space left on device")
 
 
 def test_the_end_has_the_confidence_of_several_episodes(folder, caplog):
     report = reporter(folder)
     report.row({**ROW, "return_ci95": 0.25})
-    report.finish(None, PACE)
+    report.finish(PACE, None)
     assert "return -2.00 ± 0.25 (95 % confidence of the mean)" in caplog.text
 
 
@@ -170,19 +232,13 @@ def test_the_run_of_mlflow_is_ended(folder, monkeypatch):
     assert ended == [True]
 
 
-def test_a_folder_without_columns_for_the_pace_is_filled_on(tmp_path, monkeypatch):
-    logger = Recorder()
-    monkeypatch.setattr(module, "make_logger", lambda *args: logger)
-    columns = [name for name in COLUMNS if name not in PACE_COLUMNS]
-    old = RunFolder.create(tmp_path / "old", config="a: 1", columns=columns)
-    report = reporter(old)
-    report.row({**ROW, **dict.fromkeys(PACE_COLUMNS, 0.5)})
-    (row,) = old.metrics.rows()
-    assert list(row) == columns
-    assert {name: row[name] for name in ROW} == ROW
-    assert set(PACE_COLUMNS) < logger.told[0][0]  # they still reach the logger
-    with pytest.raises(UsageError, match=r"`row` must hold columns of metrics\.csv.*'lost'"):
-        report.row({**ROW, "lost": 1.0})
+def test_a_new_column_is_added_and_the_rows_before_have_no_value_in_it(folder):
+    report = reporter(folder)
+    report.row(ROW)
+    report.row({**ROW, "frames": 20, "mine": 0.5})
+    first, second = folder.metrics.rows()
+    assert math.isnan(first["mine"])
+    assert second["mine"] == 0.5
 
 
 def test_no_logger_is_no_logger(folder):

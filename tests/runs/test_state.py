@@ -15,6 +15,7 @@ from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.runs.files import sole_use
 from torchrl_elegant.runs.state import RunState, open_run
 from torchrl_elegant.runs.trial import Trial
+from torchrl_elegant.trainers.off_policy import row_keys
 from torchrl_elegant.trainers.ranks import Ranks
 from torchrl_elegant.trainers.run_config import RunConfig
 
@@ -35,7 +36,7 @@ def opened(
     with Trial(config, run=settings, ranks=ranks) as trial:
         if not again:
             rows = trial.environments.specs().rollout(10).reshape(-1)
-            trial.store.extend(rows.select(*trial.learner.loss.in_keys))
+            trial.store.extend(rows.select(*row_keys(trial.learner)))
         with open_run(trial, folder=path if again else None) as state:
             return state, trial
 
@@ -48,7 +49,7 @@ def save(state: RunState, trial: Trial, *, frames: int, updates: int) -> Path:
 @pytest.mark.parametrize(("kept", "rows", "refill"), [(True, 10, 0), (False, 0, 60)])
 def test_a_run_is_found_as_it_was_left(tmp_path, kept, rows, refill):
     state, trial = opened(tmp_path / "run", save_buffer=kept)
-    state.progress.seconds, state.progress.best_return = 5.0, -2.0
+    state.progress.seconds, state.callbacks.best.best = 5.0, -2.0
     save(state, trial, frames=60, updates=33)
     assert trial.ledger.owed == 7.0
     state.folder.metrics.append({"frames": 60, "updates": 33})
@@ -61,6 +62,7 @@ def test_a_run_is_found_as_it_was_left(tmp_path, kept, rows, refill):
     assert ledger.owed == (-refill if refill else 7.0)
     assert (found.learner.updates, len(found.store)) == (33, rows)
     assert vars(again.progress) == vars(state.progress)
+    assert again.callbacks.best.best == -2.0
     assert [row["frames"] for row in again.folder.metrics.rows()] == [60]
     assert not again.folder.stop_path.exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import os
 import re
 import signal
@@ -38,7 +39,7 @@ from torchrl_elegant.trainers.learner import DivergedError, Learner
 train_module = importlib.import_module("torchrl_elegant.runs.train")
 
 SMALL = SACConfig(num_cells=(8,), batch_size=8, warmup=20, buffer_size=1_000)
-POINT = "faults.fault_envs:point"
+POINT, DRAWN = "faults.fault_envs:point", "faults.fault_envs:Drawn"
 
 
 @pytest.fixture
@@ -217,7 +218,7 @@ def test_a_learner_beside_workers_waits_and_does_not_collect(go):
         assert sum(row[name] for name in SHARES) == pytest.approx(1.0)
 
 
-def test_a_run_whose_metrics_have_no_pace_goes_on(go):
+def test_a_run_whose_metrics_lack_columns_goes_on_with_all_of_them(go):
     first = go()
     path = first.folder / "metrics.csv"
     kept = [name for name in first.history[0] if name not in PACE_COLUMNS]
@@ -227,7 +228,9 @@ def test_a_run_whose_metrics_have_no_pace_goes_on(go):
     path.write_text("\n".join(lines) + "\n")
     second = resume(first.folder, total_frames=120)
     assert [row["frames"] for row in second.history] == [30, 60, 90, 120]
-    assert list(second.history[-1]) == kept
+    assert list(second.history[-1]) == [*kept, *PACE_COLUMNS]
+    assert all(math.isnan(second.history[0][name]) for name in PACE_COLUMNS)
+    assert second.history[-1]["frames_per_second"] > 0
     assert second.history[-1]["updates"] == 100
 
 
@@ -325,18 +328,18 @@ def test_more_frames_a_batch_than_there_are_is_refused(go):
 
 
 def test_a_buffer_of_pictures_beyond_all_memory_is_refused(go):
-    large = SACConfig(buffer_size=10**9)
+    large = SACConfig(buffer_size=10**9, warmup=20)
     pixels = Pixels(source="render", resize=84, frame_stack=4, grayscale=True)
     with pytest.raises(UsageError, match="`buffer_size` must fit into memory, got 1000000000 rows"):
-        go(large, pixels=pixels)
+        go(large, DRAWN, pixels=pixels)
 
 
 @pytest.mark.parametrize("name", ["max_age", "capacity"])
 def test_slices_of_pictures_beyond_all_memory_are_refused(go, name):
-    long = SACConfig(buffer_size=1000, hterm=HTermConfig(**{name: 10**9}))
+    long = SACConfig(buffer_size=1000, warmup=20, hterm=HTermConfig(**{name: 10**9}))
     pixels = Pixels(source="render", resize=84, frame_stack=4, grayscale=True)
     with pytest.raises(UsageError, match=rf"`hterm\.{name}` must fit into memory, got 1000000000"):
-        go(long, pixels=pixels)
+        go(long, DRAWN, pixels=pixels)
 
 
 @pytest.mark.parametrize("frames", [60, 20])
@@ -605,3 +608,14 @@ def test_a_resumed_run_names_the_frame_of_the_whole_run(go):
     first = go(num_envs=2)
     with pytest.raises(FloatingPointError, match=r"`reward` .* environment 1 at frame 68;"):
         resume(first.folder, total_frames=90, env_factory=second_is_broken(4))
+
+
+def test_options_of_the_algorithm_change_when_a_run_goes_on_and_strange_ones_are_named(go):
+    folder = go().folder
+    again = resume(folder, total_frames=76, actor_lr=(1e-3, 0.0), keep_last=1)
+    _, run, config = stored_run(again.folder)
+    assert (run.keep_last, config.actor_lr) == (1, (1e-3, 0.0))
+    with pytest.raises(UsageError, match="unknown option `actor_rl`: did you mean `actor_lr`"):
+        resume(folder, actor_rl=1.0)
+    with pytest.raises(UsageError, match="unknown option `total_frame`: did you mean"):
+        go(name="other", total_frame=1)

@@ -8,7 +8,7 @@ import pytest
 from torchrl_elegant import tuned
 from torchrl_elegant.algorithms import ALGORITHMS
 from torchrl_elegant.algorithms.tuned import TUNED
-from torchrl_elegant.cli.commands import train_command
+from torchrl_elegant.cli.training import train_command
 from torchrl_elegant.trainers.family import family_of
 from torchrl_elegant.trainers.ranks import Ranks
 from torchrl_elegant.trainers.run_config import RunConfig

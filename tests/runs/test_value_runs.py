@@ -20,8 +20,8 @@ from torchrl_elegant.algorithms import (
     PPOConfig,
     SACConfig,
 )
-from torchrl_elegant.cli.commands import train_command
 from torchrl_elegant.cli.hydra import register_groups
+from torchrl_elegant.cli.training import train_command
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.data import make_buffer

@@ -7,6 +7,7 @@ which takes longer than what they do.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import traceback
@@ -17,7 +18,7 @@ from tensordict import TensorDict
 
 from torchrl_elegant.algorithms import HTermConfig, ModSACConfig, PPOConfig, SACConfig
 from torchrl_elegant.envs import make_env
-from torchrl_elegant.runs.monitor import Monitor
+from torchrl_elegant.runs.monitor import Follower, Monitor
 from torchrl_elegant.runs.train import resume, train
 from torchrl_elegant.trainers import off_policy
 from torchrl_elegant.trainers import on_policy as on_policy_family
@@ -97,11 +98,22 @@ def run_here(folder: Path, hterm: HTermConfig | None = None, **run) -> None:
         "progress": False,
     }
     if (folder / "run" / "config.yaml").exists():
-        result = resume(folder / "run", **run)
+        result = resume(folder / "run", trust=True, **run)
     else:
         result = train(config, POINT, folder=str(folder / "run"), **{**settings, **run})
-    page = {**kept, "history": len(result.history)}
+    page = {**kept, "history": len(result.history), "stopped_by": result.stopped_by}
     torch.save(page, folder / f"rank-{Ranks().rank}.pt")
+
+
+def one_is_interrupted(folder: Path) -> None:
+    """A run without an end, until the rank that is not the first gets a signal."""
+
+    def interrupted(self, terms) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        Follower.note = note
+
+    note, Follower.note = Follower.note, interrupted
+    run_here(folder, total_frames=10_000_000)
 
 
 def on_policy(folder: Path, hterm: HTermConfig | None = None) -> None:
@@ -139,6 +151,7 @@ TASKS = {
     "train": lambda folder: run_here(folder, total_frames=200),
     "uneven": lambda folder: run_here(folder, total_frames=100, frames_per_batch=16),
     "goal": lambda folder: run_here(folder, total_frames=10_000_000, target_return=-1_000.0),
+    "one": one_is_interrupted,
     "endless": lambda folder: run_here(folder, total_frames=10_000_000),
 }
 

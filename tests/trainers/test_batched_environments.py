@@ -21,7 +21,7 @@ from torchrl_elegant import (
     train,
 )
 from torchrl_elegant.config.text import UsageError
-from torchrl_elegant.runs.evaluate import evaluate_run
+from torchrl_elegant.runs.evaluate import evaluate
 
 # Workers and stored runs import the environments by name.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -123,7 +123,7 @@ def test_a_stored_run_is_evaluated(tmp_path):
         folder=str(tmp_path / "run"),
         **QUIET,
     )
-    evaluation, _ = evaluate_run(result.folder, episodes=5)
+    evaluation = evaluate(result.folder, episodes=5)
     assert evaluation.lengths == (10,) * 5
 
 

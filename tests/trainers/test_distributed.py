@@ -169,6 +169,15 @@ def test_a_reached_return_ends_both_ranks(tmp_path):
     complete("goal", tmp_path, "2")
     first, second = pages(tmp_path)
     assert first["frames"] == second["frames"] == 80
+    assert first["stopped_by"] == second["stopped_by"] == "target_return"
+    assert_same(trained(first), trained(second))
+
+
+def test_a_signal_to_one_rank_is_the_reason_of_both(tmp_path):
+    complete("one", tmp_path, "2")
+    first, second = pages(tmp_path)
+    assert first["stopped_by"] == second["stopped_by"] == "SIGINT"
+    assert first["frames"] == second["frames"] == saved_frames(tmp_path / "run")
     assert_same(trained(first), trained(second))
 
 
@@ -184,6 +193,7 @@ def test_a_signal_ends_both_ranks_and_the_run_goes_on(tmp_path):
     first, second = pages(tmp_path)
     assert_same(trained(first), trained(second))
     assert first["frames"] == second["frames"] == saved_frames(tmp_path / "run") >= 80
+    assert first["stopped_by"] == second["stopped_by"] == "SIGTERM"
     check_folder(tmp_path / "run")
 
 
@@ -192,7 +202,7 @@ def test_the_script_runs_under_torchrun_and_resumes_there(tmp_path):
     batch = ("frames_per_batch=4", "eval_interval=40")
     for words in (
         (*SMALL, *batch, "total_frames=80", f"folder={folder}"),
-        (f"resume={folder}", "total_frames=200"),
+        (f"resume={folder}", "trust=true", "total_frames=200"),
     ):
         process = start(words, launcher=TWO, log=log)
         try:
@@ -210,8 +220,8 @@ def test_alone_there_is_nothing_to_share():
         value = torch.tensor(3.0)
         assert ranks.average_(value) is value
         assert ranks.same("a") == "a"
-        assert ranks.agree(True) is True
-        assert ranks.agree(False) is False
+        assert ranks.agree(None) is None
+        assert ranks.agree("SIGTERM") == "SIGTERM"
 
 
 @pytest.fixture

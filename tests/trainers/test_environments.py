@@ -30,9 +30,15 @@ def test_seeds_of_different_uses_differ():
     assert all(0 <= seed < 2**31 for seed in seeds)
 
 
-def test_what_an_environment_raises_is_told_with_its_place():
+def test_what_an_installed_package_raises_is_told_with_its_place(monkeypatch):
+    monkeypatch.setattr("torchrl_elegant.trainers.environments.is_users_own", lambda error: False)
     told = r"KeyError from 'mine:make': 'x' \(.*test_environments.py, line"
     with pytest.raises(UsageError, match=told), their_mistake(RunConfig(env="mine:make")):
+        {}["x"]
+
+
+def test_what_code_that_somebody_is_writing_raises_keeps_its_traceback():
+    with pytest.raises(KeyError), their_mistake(RunConfig(env="mine:make")):
         {}["x"]
 
 

@@ -98,9 +98,12 @@ def test_learning_goes_on_as_if_not_evaluated(evaluator):
     assert policy.level.requires_grad
 
 
-def test_episodes_without_an_end_are_left_when_somebody_asks(caplog, monkeypatch):
-    monkeypatch.setattr(play, "_LONG", 600)
-    env = make_env(partial(gymnasium.make, "Pendulum-v1", max_episode_steps=10**9), 2)
+def endless(count=2):
+    return make_env(partial(gymnasium.make, "Pendulum-v1", max_episode_steps=10**9), count)
+
+
+def test_episodes_without_an_end_are_left_when_somebody_asks():
+    env = endless()
     evaluator = PolicyEvaluator(env, build_stochastic_actor(env), episodes=2)
     asked = []
 
@@ -108,9 +111,8 @@ def test_episodes_without_an_end_are_left_when_somebody_asks(caplog, monkeypatch
         asked.append(None)
         return len(asked) == 4
 
-    with pytest.raises(play.PlayStopped), caplog.at_level("WARNING", "torchrl"):
+    with pytest.raises(play.PlayStopped):
         evaluator.evaluate(stop)
-    assert caplog.text.count("`env` must end its episodes") == 1
 
 
 def wrapped():
@@ -156,3 +158,102 @@ def test_a_single_episode_says_nothing_of_the_spread():
 )
 def test_quantiles_of_students_t(freedom, quantile):
     assert student_t95(freedom) == pytest.approx(quantile, rel=0.01)
+
+
+def endless_chase(count=4):
+    return make_env("elegant/chasing", count, seed=0, env_kwargs={"max_steps": 10**9})
+
+
+def endless_wrapped(count=2):
+    return make_env(
+        lambda: GymWrapper(gymnasium.make("Pendulum-v1", max_episode_steps=10**9)), count
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [(endless, "Pendulum-v1"), (endless_chase, "ChasingEnv"), (endless_wrapped, "SteadySerialEnv")],
+)
+@pytest.mark.parametrize("episodes", [1, 6])
+def test_an_episode_without_an_end_counts_with_what_it_has(caplog, make, name, episodes):
+    env = make()
+    evaluator = PolicyEvaluator(env, build_stochastic_actor(env), episodes=episodes, max_steps=7)
+    with caplog.at_level("WARNING"):
+        result = evaluator.evaluate()
+    assert result.lengths == (7,) * episodes
+    # Each episode began anew, and none carries the return of the one before.
+    assert len(set(result.returns)) == episodes
+    (said,) = [record.getMessage() for record in caplog.records if "no end" in record.getMessage()]
+    assert f"of {name} had no end after 7 steps" in said
+    assert "max_eval_steps" in said
+    env.close()
+
+
+@pytest.mark.parametrize("factory", [Counting, wrapped])
+def test_an_episode_that_ends_at_the_cap_ends_by_itself(caplog, factory):
+    env = make_env(factory, 2)
+    result = PolicyEvaluator(env, Policy(), episodes=4, max_steps=5).evaluate()
+    assert sorted(result.lengths) == [2, 2, 5, 5]
+    assert not caplog.records
+
+
+class Sick(Counting):
+    """Returns `value` in place of a reward or an observation, at the fourth step of all."""
+
+    def __init__(self, where, value=np.nan):
+        super().__init__()
+        self.where, self.value, self.steps = where, value, 0
+
+    def reset(self, **kwargs):
+        observation, info = super().reset(**kwargs)
+        return observation * (self.value if self.where == "reset" and self.steps else 1), info
+
+    def step(self, action):
+        assert np.isfinite(action).all(), "a NaN action reached the simulator"
+        observation, reward, *rest = super().step(action)
+        self.steps += 1
+        if self.steps == 4 and self.where == "reward":
+            reward = self.value
+        if self.steps == 4 and self.where == "observation":
+            observation = observation + self.value
+        return observation, reward, *rest
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, GymWrapper], ids=["gymnasium", "torchrl"])
+@pytest.mark.parametrize(
+    ("where", "value", "named"),
+    [
+        ("reward", np.nan, "`reward` must be finite, got `nan` from sub environment 1"),
+        ("reward", np.inf, "`reward` must be finite, got `inf` from sub environment 1"),
+        ("observation", np.nan, "`observation` must be finite, got `nan` from sub environment 1"),
+        ("reset", np.nan, "`observation` must be finite, got `nan` from sub environment 1"),
+    ],
+)
+def test_a_value_that_is_not_finite_is_named(where, value, named, wrap):
+    made = iter([Counting(), Sick(where, value)])
+    env = make_env(lambda: wrap(next(made)), 2)
+    with pytest.raises(FloatingPointError, match=named) as error:
+        PolicyEvaluator(env, build_stochastic_actor(env), episodes=8).evaluate()
+    at = {"reset": 2}.get(where, 4)
+    assert f"at step {at} of an evaluation; mend the simulator" in str(error.value)
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, GymWrapper], ids=["gymnasium", "torchrl"])
+def test_an_action_that_is_not_finite_never_reaches_the_simulator(wrap):
+    policy = Policy()
+    policy.level.data.fill_(torch.nan)
+    env = make_env(lambda: wrap(Sick("nowhere")), 2)
+    with pytest.raises(FloatingPointError, match="`action` must be finite, got `nan`"):
+        PolicyEvaluator(env, policy, episodes=2).evaluate()
+
+
+class Rich(Counting):
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, 3e38, *rest
+
+
+def test_a_sum_of_rewards_beyond_all_numbers_is_named():
+    env = make_env(Rich, 1)
+    with pytest.raises(FloatingPointError, match="`return` must be finite, got `inf` from Rich"):
+        PolicyEvaluator(env, Policy(), episodes=1).evaluate()

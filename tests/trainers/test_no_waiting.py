@@ -14,6 +14,7 @@ SMALL = {"num_cells": (8,), "batch_size": 64}
 CONFIGS = {
     "ppo": PPOConfig(**SMALL),
     "ppo with options": PPOConfig(**SMALL, **OPTIONS, epochs=2, clip_value=0.2, lr=(3e-4, 0.0)),
+    "ppo whose rate follows": PPOConfig(**SMALL, epochs=2, lr_kl=0.01),
     "sac": SACConfig(**SMALL, warmup=64, updates_per_frame=1 / 32),
     "sac with options": SACConfig(
         **SMALL, **OPTIONS, warmup=64, updates_per_frame=1 / 32, n_steps=3, priority_alpha=0.6

@@ -11,7 +11,6 @@ from torchrl_elegant.algorithms.base import check, option
 from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.config.rates import Rate, first_of
-from torchrl_elegant.modules import StateValue, StochasticActor
 from torchrl_elegant.objectives import A2CLoss
 from torchrl_elegant.objectives.on_policy.base import OnPolicyLoss
 
@@ -46,7 +45,7 @@ class A2CConfig(OnPolicyConfig):
         way_out = "a single advantage has no spread: raise it or unset normalize_advantage"
         check(single, "frames_per_batch", "exceed 1 to normalize", frames_per_batch, way_out)
 
-    def build_loss(self, actor: StochasticActor, critic: StateValue) -> A2CLoss:
+    def build_loss(self, actor: Any, critic: Any) -> A2CLoss:
         return A2CLoss(actor, critic, **self.loss_arguments())
 
     def build_optimizer(self, loss: OnPolicyLoss) -> torch.optim.Optimizer:

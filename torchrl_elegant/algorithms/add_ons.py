@@ -62,6 +62,9 @@ class AddOn:
     def reseed(self, seed: int) -> None:
         """Begin own random streams anew."""
 
+    def begin_with(self, policy: Mapping[str, Tensor], frames: int) -> None:
+        """Take over its part of the state of a policy that was trained for ``frames``."""
+
     def state_dict(self) -> dict[str, Any]:
         """Give what must outlive the process.
 

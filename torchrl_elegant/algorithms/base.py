@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from tensordict import NestedKey, unravel_key
 from tensordict.nn import TensorDictModuleBase
+from torch import nn
 from torchrl.envs import EnvBase
 from torchrl.objectives import LossModule
 from torchrl.objectives.utils import TargetNetUpdater
@@ -16,15 +19,24 @@ from torchrl.objectives.utils import TargetNetUpdater
 from torchrl_elegant.algorithms.add_ons import AddOn, HamiltonianAddOn
 from torchrl_elegant.algorithms.hterm import HTermConfig
 from torchrl_elegant.algorithms.scaling import Scaling
-from torchrl_elegant.algorithms.schedules import ActorSchedule, EveryUpdate, Ramp
+from torchrl_elegant.algorithms.schedules import ActorSchedule, EveryUpdate, KLRate, Ramp
 from torchrl_elegant.config.options import check as check
 from torchrl_elegant.config.options import check_options
 from torchrl_elegant.config.options import check_unused as check_unused
 from torchrl_elegant.config.options import option as option
 from torchrl_elegant.data import ReturnScale
 from torchrl_elegant.envs import EnvKeys
-from torchrl_elegant.modules import ACTIVATIONS, NormalizedActor, ObservationNorm, normalizable
+from torchrl_elegant.modules import (
+    ACTIVATIONS,
+    NormalizedActor,
+    ObservationNorm,
+    layer_normalized,
+    normalizable,
+)
 from torchrl_elegant.objectives.hamiltonian.loss import Baseline
+
+#: A network, or a callable that makes one for an environment.
+Network = nn.Module | Callable[[EnvBase], nn.Module]
 
 
 @dataclass(kw_only=True)
@@ -33,7 +45,7 @@ class Parts:
 
     ``add_ons`` take part in every update beside the loss. ``ramps`` follow the run's progress.
     ``target_kl``, for losses with a ``divergence``, is how far a policy may move before the epochs
-    over its rollout end.
+    over its rollout end; ``kl_rate`` follows that divergence.
     """
 
     policy: TensorDictModuleBase
@@ -44,12 +56,37 @@ class Parts:
     ramps: tuple[Ramp, ...] = ()
     add_ons: list[AddOn] = field(default_factory=list)
     target_kl: float | None = None
+    kl_rate: KLRate | None = None
     max_grad_norm: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig(ABC):
-    """Options of one algorithm, and how they become networks, loss and optimizer."""
+    """Options of one algorithm, and how they become networks, loss and optimizer.
+
+    ``networks`` puts networks of your own in the places ``"actor"`` and ``"critic"``. Each is a
+    module, of which every run trains a copy, or a callable that makes one for an environment. The
+    environment's actions lie between -1 and 1. A TensorDict module keeps TorchRL's contract:
+
+    - actor: a ``ProbabilisticActor``, or what else writes ``action``; on-policy with
+      ``return_log_prob=True``; of DDPG and TD3 without a distribution as well;
+    - critic: writes ``state_action_value`` from observation and action (off-policy),
+      ``action_value`` (discrete actions off-policy) or ``state_value`` (on-policy).
+
+    A plain ``nn.Module`` is called with the observation's entries (a critic of states and actions
+    with the action behind them). As an actor it gives the parameters of the action's distribution:
+    logits; mean and raw spread side by side; for DDPG and TD3 the action before a tanh. A critic
+    is copied ``num_critics`` times where an algorithm has several.
+
+    A subclass can override ``build_actor`` and ``build_critic`` instead, which return the same.
+
+    >>> from torchrl.modules import MLP
+    >>> from torchrl_elegant.algorithms import SACConfig
+    >>> from torchrl_elegant.envs import make_env
+    >>> config = SACConfig(networks={"actor": MLP(in_features=3, out_features=2)})
+    >>> type(config.build(make_env("Pendulum-v1")).policy.network).__name__
+    'ProbabilisticActor'
+    """
 
     name: ClassVar[str]
     #: The family whose store, loop and learner it uses: ``"off_policy"`` or ``"on_policy"``.
@@ -75,6 +112,9 @@ class AlgorithmConfig(ABC):
         help="sizes of the hidden layers of each network", topic="networks", low=1
     )
     activation: str = option(help=f"activation of the hidden layers: {', '.join(ACTIVATIONS)}")
+    layer_norm: Literal["none", "critics", "all"] = option(
+        "none", "networks that normalize each hidden layer before its activation"
+    )
     actor_keys: tuple[str, ...] | None = option(
         None, "observation entries that the actor reads, nested ones as agent.position; none: all"
     )
@@ -93,9 +133,11 @@ class AlgorithmConfig(ABC):
     hterm: HTermConfig | None = option(
         None, "add the Hamiltonian term to the actor's loss", topic="H-term"
     )
+    networks: Mapping[str, Network | None] | None = option(None, has_text=False)
 
     def __post_init__(self) -> None:
         check_options(self)
+        self._check_networks()
         known = self.activation in ACTIVATIONS
         check(known, "activation", f"be one of {', '.join(ACTIVATIONS)}", self.activation)
         if not self.has_actor:
@@ -108,11 +150,58 @@ class AlgorithmConfig(ABC):
             mode, other = "a stochastic actor", "algorithm=td3"
             check_unused(self.hterm, "sigma", mode=mode, other=other, group="hterm")
 
-    def network_options(self, keys: tuple[str, ...] | None) -> dict[str, Any]:
-        """Arguments that every network builder takes; ``keys`` are the entries to read, or None."""
-        options: dict[str, Any] = {"num_cells": self.num_cells, "activation": self.activation}
+    def _check_networks(self) -> None:
+        places = ("actor", "critic") if self.has_actor else ("critic",)
+        given = self.networks or {}
+        for name, network in given.items():
+            must = f"be for {' or '.join(places)}"
+            check(name in places, "networks", must, name)
+            fits = network is None or callable(network)
+            must = f"hold an nn.Module, or a callable that makes one, for the {name}"
+            check(fits, "networks", must, network)
+        if given.keys() >= set(places):
+            mode, other = "networks of its own in all places", "networks=None"
+            check_unused(self, "num_cells", "activation", "layer_norm", mode=mode, other=other)
+
+    def place(self, name: str, env: EnvBase, build: Callable[[EnvBase], nn.Module]) -> nn.Module:
+        """The network of the place ``name``: the one in ``networks``, or what ``build`` makes."""
+        own = self.networks or {}
+        if name not in own:
+            return build(env)
+        given = own[name]
+        if given is None:
+            raise ValueError(
+                f"`networks` must hold the {name} that the run was started with, got none; call "
+                f"resume(folder, networks={{'{name}': ...}})"
+            )
+        if isinstance(given, nn.Module):
+            return deepcopy(given)
+        try:
+            return given(env)
+        except Exception as error:
+            raise ValueError(
+                f"`networks` must make the {name} for the environment, got {type(error).__name__}: "
+                f"{error}"
+            ) from error
+
+    def own_keys(self, keys: tuple[str, ...] | None) -> list[NestedKey] | None:
+        """Entries to read, as keys of a TensorDict; None for all."""
+        return None if keys is None else [unravel_key(tuple(key.split("."))) for key in keys]
+
+    def network_options(
+        self, keys: tuple[str, ...] | None, *, of: Literal["actor", "critics"] = "actor"
+    ) -> dict[str, Any]:
+        """Arguments that every network builder takes.
+
+        Args:
+            keys: the entries to read, or None.
+            of: the networks that are built.
+        """
+        normalizes = self.layer_norm in ("all", of)
+        activation = layer_normalized(self.activation) if normalizes else self.activation
+        options: dict[str, Any] = {"num_cells": self.num_cells, "activation": activation}
         if keys is not None:
-            options["in_keys"] = [unravel_key(tuple(key.split("."))) for key in keys]
+            options["in_keys"] = self.own_keys(keys)
         return options
 
     def _read_keys(self) -> list[NestedKey] | None:
@@ -121,6 +210,11 @@ class AlgorithmConfig(ABC):
             return None
         options = self.network_options((*self.actor_keys, *self.critic_keys))
         return options["in_keys"]
+
+    @property
+    def network_count(self) -> int:
+        """Networks of ``num_cells``, those of the targets included."""
+        return 2
 
     @property
     def beginnings(self) -> tuple[str, ...]:

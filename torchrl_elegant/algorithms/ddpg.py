@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+from torch import nn
+from torchrl.data import TensorSpec
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms.base import Parts, option
@@ -13,8 +15,6 @@ from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.algorithms.schedules import Ramp
 from torchrl_elegant.config.rates import Rate, first_of
 from torchrl_elegant.modules import (
-    DeterministicActor,
-    EnsembleCritic,
     GaussianNoise,
     Noise,
     NoisyActor,
@@ -64,7 +64,7 @@ class DDPGConfig(PeriodicActorConfig):
     def members(self) -> int:
         return 1
 
-    def build_actor(self, env: EnvBase) -> DeterministicActor:
+    def build_actor(self, env: EnvBase) -> nn.Module:
         return build_deterministic_actor(env, **self.network_options(self.actor_keys))
 
     def build_noise(self) -> Noise:
@@ -73,5 +73,5 @@ class DDPGConfig(PeriodicActorConfig):
             return OrnsteinUhlenbeckNoise(sigma=first_of(self.noise_std))
         return GaussianNoise(std=first_of(self.noise_std))
 
-    def build_loss(self, actor: DeterministicActor, critic: EnsembleCritic) -> Any:
+    def build_loss(self, actor: Any, critic: Any, *, action_spec: TensorSpec) -> Any:
         return DDPGLoss(actor, critic, delay_actor=True, loss_function=self.loss_function)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from torch import nn
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms.base import Parts, option
@@ -19,6 +20,9 @@ from torchrl_elegant.modules import (
     Temperature,
     build_categorical_actor,
     build_q_network,
+    fit_actor,
+    fit_q_network,
+    trained,
 )
 from torchrl_elegant.objectives import DiscreteSACLoss, LeanSoftUpdate
 
@@ -49,12 +53,21 @@ class DiscreteSACConfig(DiscreteOffPolicyConfig, TemperatureConfig):
         high=1,
     )
 
+    @property
+    def network_count(self) -> int:
+        return 1 + 2 * self.num_critics
+
     def build(self, env: EnvBase) -> Parts:
-        actor = build_categorical_actor(env, **self.network_options(self.actor_keys))
-        networks = self.network_options(self.critic_keys)
+        given = self.place("actor", env, self.build_actor)
+        actor = fit_actor(given, env, kind="sampling", in_keys=self.own_keys(self.actor_keys))
+        given = self.place("critic", env, self.build_critic)
+        critic = fit_q_network(given, env, in_keys=self.own_keys(self.critic_keys))
         loss = DiscreteSACLoss(
-            actor,
-            build_q_network(env, num_members=self.num_critics, **networks),
+            trained(actor),
+            trained(critic),
+            action_space=critic.action_space,
+            num_actions=critic.choices,
+            num_qvalue_nets=self.num_critics,
             temperature=self.build_temperature(),
             target_entropy_weight=self.target_entropy_weight,
             loss_function=self.loss_function,
@@ -74,6 +87,15 @@ class DiscreteSACConfig(DiscreteOffPolicyConfig, TemperatureConfig):
             target_updater=LeanSoftUpdate(loss, tau=self.tau),
             ramps=ramps,
         )
+
+    def build_actor(self, env: EnvBase) -> nn.Module:
+        """Make the actor that learns."""
+        return build_categorical_actor(env, **self.network_options(self.actor_keys))
+
+    def build_critic(self, env: EnvBase) -> nn.Module:
+        """Make the network that values each action."""
+        networks = self.network_options(self.critic_keys, of="critics")
+        return build_q_network(env, num_members=self.num_critics, **networks)
 
     def build_temperature(self) -> Temperature:
         """Make the temperature."""

@@ -5,15 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from torch import nn
 from torchrl.envs import EnvBase
 from torchrl.objectives.utils import TargetNetUpdater
 
-from torchrl_elegant.algorithms.base import Parts, check_unused, option
+from torchrl_elegant.algorithms.base import Parts, check, check_unused, option
 from torchrl_elegant.algorithms.off_policy import DiscreteOffPolicyConfig
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.algorithms.schedules import Ramp, build_adam
 from torchrl_elegant.config.rates import Rate, first_of
-from torchrl_elegant.modules import EpsilonGreedyActor, build_q_network
+from torchrl_elegant.modules import (
+    EpsilonGreedyActor,
+    QNetwork,
+    build_q_network,
+    fit_q_network,
+    trained,
+)
 from torchrl_elegant.objectives import DQNLoss, LeanHardUpdate, LeanSoftUpdate
 
 
@@ -53,13 +60,17 @@ class DQNConfig(DiscreteOffPolicyConfig):
             check_unused(self, "tau", mode=mode, other="target_period=none")
 
     def build(self, env: EnvBase) -> Parts:
-        network = build_q_network(
-            env,
-            num_members=self.num_members,
-            dueling=self.dueling,
-            **self.network_options(self.critic_keys),
-        )
-        loss = DQNLoss(network, **self.loss_arguments())
+        given = self.place("critic", env, self.build_critic)
+        network = fit_q_network(given, env, in_keys=self.own_keys(self.critic_keys))
+        single = isinstance(network, QNetwork) or self.num_members == 1
+        check(single, "twin", "be false with a critic of one's own", True)
+        if self.dueling and not isinstance(network, QNetwork):
+            raise ValueError(
+                f"`networks` must leave the critic of {self.name} to this package, whose network "
+                f"alone has dueling heads, got {type(given).__name__}; choose algorithm=dqn or "
+                "double_dqn"
+            )
+        loss = DQNLoss(trained(network), action_space=network.action_space, **self.loss_arguments())
         loss.make_value_estimator(gamma=self.gamma)
         policy = EpsilonGreedyActor(network, epsilon=first_of(self.epsilon))
         policy = policy if env.device is None else policy.to(env.device)
@@ -72,6 +83,19 @@ class DQNConfig(DiscreteOffPolicyConfig):
             target_updater=self.build_target_updater(loss),
             ramps=(*ramps, explore),
         )
+
+    def build_critic(self, env: EnvBase) -> nn.Module:
+        """Make the network that values each action."""
+        return build_q_network(
+            env,
+            num_members=self.num_members,
+            dueling=self.dueling,
+            **self.network_options(self.critic_keys, of="critics"),
+        )
+
+    @property
+    def network_count(self) -> int:
+        return 2 * self.num_members
 
     @property
     def num_members(self) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from torchrl.data import TensorSpec
 
 from torchrl_elegant.algorithms.base import option
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.algorithms.sac import EntropyRegularizedConfig
 from torchrl_elegant.algorithms.schedules import ActorSchedule, CriticTrust
-from torchrl_elegant.modules import EnsembleCritic, SquashedGaussianActor
 from torchrl_elegant.objectives import ModSACLoss
 
 
@@ -37,13 +38,13 @@ class ModSACConfig(EntropyRegularizedConfig):
         1_000, "updates after which the count of actor updates starts anew", low=1
     )
 
-    def build_loss(self, actor: SquashedGaussianActor, critic: EnsembleCritic) -> ModSACLoss:
+    def build_loss(self, actor: Any, critic: Any, *, action_spec: TensorSpec) -> ModSACLoss:
         return ModSACLoss(
             actor,
             critic,
             actor_q=self.actor_q,
             std_regularization=self.std_regularization,
-            **self.loss_arguments(),
+            **self.loss_arguments(action_spec),
         )
 
     def build_schedule(self) -> ActorSchedule:

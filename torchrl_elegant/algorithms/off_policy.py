@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from tensordict.nn import TensorDictModuleBase
-from torch import Tensor
+from torch import Tensor, nn
+from torchrl.data import TensorSpec
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms.add_ons import LongReturnAddOn
@@ -23,13 +23,19 @@ from torchrl_elegant.algorithms.base import (
 from torchrl_elegant.algorithms.schedules import ActorSchedule, EveryUpdate, build_adam
 from torchrl_elegant.config.rates import Rate, first_of
 from torchrl_elegant.data import MultiStepFold, Priority
-from torchrl_elegant.modules import EnsembleCritic, build_critic
+from torchrl_elegant.modules import build_critic, fit_actor, fit_critic, trained
+from torchrl_elegant.modules.build import bounded_action
+from torchrl_elegant.modules.fit import Kind
 from torchrl_elegant.objectives import LeanSoftUpdate
 from torchrl_elegant.objectives.off_policy.base import OffPolicyLoss
 from torchrl_elegant.objectives.off_policy.long_return import LongReturnFit
 
 # To hand over 16 frames costs little more than one, and a policy does not age in 16 frames.
 _FRAMES = 16
+# Exponent with which priorities still have numbers.
+_POWER = 10
+# Updates of a frame: with more, a run would never come to its second evaluation.
+_MOST, _NEVER_ENDS = 10_000, "no run would come to its end with more"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +73,10 @@ class OffPolicyConfig(AlgorithmConfig):
         super().__post_init__()
         must = f"be at most buffer_size ({self.buffer_size})"
         check(self.batch_size <= self.buffer_size, "batch_size", must, self.batch_size)
+        rate = self.updates_per_frame
+        check(rate <= _MOST, "updates_per_frame", f"be at most {_MOST}", rate, _NEVER_ENDS)
+        power = self.priority_alpha or 0
+        check(power <= _POWER, "priority_alpha", f"be at most {_POWER}", power, "try 0.6")
         weight, steps = self.long_return_weight, self.long_return_steps
         if weight == 0:
             other = "long_return_weight=0.1"
@@ -171,7 +181,8 @@ class DiscreteOffPolicyConfig(OffPolicyConfig):
 class ActorCriticConfig(OffPolicyConfig):
     """Options of off-policy algorithms with an actor beside Q(s, a) critics.
 
-    A subclass gives the number of critics, and builds actor, loss and actor schedule.
+    A subclass gives the number of critics, and builds actor, loss and actor schedule. Networks may
+    be of any class: see ``AlgorithmConfig``.
     """
 
     actor_lr: Rate = option(3e-4, "learning rate of the actor", topic="learning", above=0, last=0)
@@ -179,9 +190,13 @@ class ActorCriticConfig(OffPolicyConfig):
     loss_function: Literal["l2", "smooth_l1", "l1"] = option("l2", "distance of value and target")
 
     def build(self, env: EnvBase) -> Parts:
-        actor = self.build_actor(env)
-        networks = self.network_options(self.critic_keys)
-        loss = self.build_loss(actor, build_critic(env, num_critics=self.members, **networks))
+        _, action_spec = bounded_action(env, algorithm=self.name)
+        kind: Kind = "deterministic" if self.deterministic else "sampling"
+        given = self.place("actor", env, self.build_actor)
+        actor = fit_actor(given, env, kind=kind, in_keys=self.own_keys(self.actor_keys))
+        given = self.place("critic", env, self.build_critic)
+        critic = fit_critic(given, env, in_keys=self.own_keys(self.critic_keys))
+        loss = self.build_loss(trained(actor), critic, action_spec=action_spec)
         loss.make_value_estimator(gamma=self.gamma)
         optimizer, ramps = build_adam(self.parameter_groups(loss))
         return Parts(
@@ -194,17 +209,26 @@ class ActorCriticConfig(OffPolicyConfig):
         )
 
     @property
+    def network_count(self) -> int:
+        return 1 + 2 * self.members
+
+    @property
     @abstractmethod
     def members(self) -> int:
         """Number of critics."""
 
     @abstractmethod
-    def build_actor(self, env: EnvBase) -> TensorDictModuleBase:
+    def build_actor(self, env: EnvBase) -> nn.Module:
         """Make the actor that learns."""
 
+    def build_critic(self, env: EnvBase) -> nn.Module:
+        """Make the critic of states and actions."""
+        networks = self.network_options(self.critic_keys, of="critics")
+        return build_critic(env, num_critics=self.members, **networks)
+
     @abstractmethod
-    def build_loss(self, actor: Any, critic: EnsembleCritic) -> OffPolicyLoss:
-        """Make the loss over these networks."""
+    def build_loss(self, actor: Any, critic: Any, *, action_spec: TensorSpec) -> OffPolicyLoss:
+        """Make the loss over these networks; it copies a critic that has one member."""
 
     @abstractmethod
     def build_schedule(self) -> ActorSchedule:

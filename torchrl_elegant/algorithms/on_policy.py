@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
+from torch import nn
 from torchrl.envs import EnvBase
 from torchrl.objectives.utils import ValueEstimators
 
@@ -16,17 +17,19 @@ from torchrl_elegant.algorithms.base import AlgorithmConfig, Parts, check, check
 from torchrl_elegant.algorithms.schedules import Ramp, ramp_lr, ramp_to
 from torchrl_elegant.config.rates import Rate, ends_of, first_of
 from torchrl_elegant.modules import (
+    ForeignActor,
     GaussianActor,
-    StateValue,
-    StochasticActor,
     build_stochastic_actor,
     build_value,
+    fit_actor,
+    fit_value,
+    trained,
 )
 from torchrl_elegant.objectives.hamiltonian.loss import Baseline
 from torchrl_elegant.objectives.on_policy.base import OnPolicyLoss
 
 # Frames of one rollout over all environments, as in Schulman et al. 2017, table 3.
-_FRAMES = 2048
+_FRAMES, _MOST = 2048, 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +37,7 @@ class OnPolicyConfig(AlgorithmConfig):
     """Options of all algorithms that learn from rollouts of the current policy.
 
     Actions may be continuous, discrete or multi-discrete; the actor is Gaussian or categorical
-    accordingly. Subclasses build the loss.
+    accordingly, or of any class: see ``AlgorithmConfig``. Subclasses build the loss.
     """
 
     family: ClassVar[str] = "on_policy"
@@ -72,6 +75,8 @@ class OnPolicyConfig(AlgorithmConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        many = self.epochs <= _MOST
+        check(many, "epochs", f"be at most {_MOST}", self.epochs, "no run would come to its end")
         single = self.batch_size > 1 or not self.normalize_advantage
         way_out = "a single advantage has no spread: raise batch_size or unset normalize_advantage"
         check(single, "batch_size", "exceed 1 to normalize", self.batch_size, way_out)
@@ -81,16 +86,29 @@ class OnPolicyConfig(AlgorithmConfig):
         return ("log_std",)
 
     @abstractmethod
-    def build_loss(self, actor: StochasticActor, critic: StateValue) -> OnPolicyLoss:
+    def build_loss(self, actor: Any, critic: Any) -> OnPolicyLoss:
         """Make the loss over these networks."""
 
+    def build_actor(self, env: EnvBase) -> nn.Module:
+        """Make the actor that learns."""
+        options = self.network_options(self.actor_keys)
+        return build_stochastic_actor(env, log_std=self.log_std, **options)
+
+    def build_critic(self, env: EnvBase) -> nn.Module:
+        """Make the critic of states."""
+        return build_value(env, **self.network_options(self.critic_keys, of="critics"))
+
     def build(self, env: EnvBase) -> Parts:
-        actor_options = self.network_options(self.actor_keys)
-        actor = build_stochastic_actor(env, log_std=self.log_std, **actor_options)
+        given = self.place("actor", env, self.build_actor)
+        actor = fit_actor(given, env, kind="rollout", in_keys=self.own_keys(self.actor_keys))
         if not isinstance(actor, GaussianActor):
-            check_unused(self, "log_std", mode="discrete actions", other="continuous actions")
-        critic = build_value(env, **self.network_options(self.critic_keys))
-        loss = self.build_loss(actor, critic)
+            foreign = isinstance(actor, ForeignActor)
+            mode = "an actor of one's own" if foreign else "discrete actions"
+            other = "networks=None" if foreign else "continuous actions"
+            check_unused(self, "log_std", mode=mode, other=other)
+        given = self.place("critic", env, self.build_critic)
+        critic = fit_value(given, env, in_keys=self.own_keys(self.critic_keys))
+        loss = self.build_loss(trained(actor), critic)
         kind = {"gae": ValueEstimators.GAE, "vtrace": ValueEstimators.VTrace}[self.advantage]
         loss.make_value_estimator(kind, **self.estimator_arguments())
         if self.compile:

@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.algorithms.base import Parts, option
+from torchrl_elegant.algorithms.base import Parts, check, option
 from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
 from torchrl_elegant.algorithms.registry import register
-from torchrl_elegant.algorithms.schedules import Ramp, ramp_to
-from torchrl_elegant.config.rates import Rate, first_of
-from torchrl_elegant.modules import StateValue, StochasticActor
+from torchrl_elegant.algorithms.schedules import KLRate, Ramp, ramp_to
+from torchrl_elegant.config.rates import Rate, ends_of, first_of, rate_text
 from torchrl_elegant.objectives import ClipPPOLoss
 from torchrl_elegant.objectives.on_policy.base import OnPolicyLoss
 
@@ -39,11 +38,30 @@ class PPOConfig(OnPolicyConfig):
     target_kl: float | None = option(
         None, "divergence from the collecting policy that ends the epochs; none: any", above=0
     )
+    lr_kl: float | None = option(
+        None,
+        "divergence that lr follows: it falls by a third after an epoch above twice of this, and "
+        "rises by half after one below half of this; none: lr is as set; try 0.01",
+        above=0,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        first, last = ends_of(self.lr)
+        way_out = f"set lr={first}, or lr_kl=none"
+        stays = self.lr_kl is None or first == last
+        check(stays, "lr", "be one number with lr_kl", rate_text(self.lr), way_out)
+
+    @property
+    def beginnings(self) -> tuple[str, ...]:
+        return (*super().beginnings, *(() if self.lr_kl is None else ("lr",)))
 
     def build(self, env: EnvBase) -> Parts:
-        return replace(super().build(env), target_kl=self.target_kl)
+        parts = super().build(env)
+        rate = None if self.lr_kl is None else KLRate(parts.optimizer, target=self.lr_kl)
+        return replace(parts, target_kl=self.target_kl, kl_rate=rate)
 
-    def build_loss(self, actor: StochasticActor, critic: StateValue) -> ClipPPOLoss:
+    def build_loss(self, actor: Any, critic: Any) -> ClipPPOLoss:
         return ClipPPOLoss(actor, critic, **self.loss_arguments())
 
     def build_ramps(self, loss: OnPolicyLoss, optimizer: torch.optim.Optimizer) -> tuple[Ramp, ...]:

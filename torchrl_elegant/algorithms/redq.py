@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from torchrl.data import TensorSpec
 
 from torchrl_elegant.algorithms.base import check, option
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.algorithms.sac import EntropyRegularizedConfig
 from torchrl_elegant.algorithms.schedules import ActorSchedule, EveryUpdate
-from torchrl_elegant.modules import EnsembleCritic, SquashedGaussianActor
 from torchrl_elegant.objectives import REDQLoss
 
 
@@ -51,8 +52,8 @@ class REDQConfig(EntropyRegularizedConfig):
         """One step of all environments: G updates cost far more than handing it over."""
         return num_envs
 
-    def build_loss(self, actor: SquashedGaussianActor, critic: EnsembleCritic) -> REDQLoss:
-        arguments = self.loss_arguments()
+    def build_loss(self, actor: Any, critic: Any, *, action_spec: TensorSpec) -> REDQLoss:
+        arguments = self.loss_arguments(action_spec)
         members = arguments.pop("target_members")
         if self.target == "subset":
             arguments["sub_sample_len"] = members or self.num_critics

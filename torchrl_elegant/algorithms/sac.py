@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from torch import Tensor
+from torch import Tensor, nn
+from torchrl.data import TensorSpec
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms.base import check, check_unused, option
@@ -17,10 +18,8 @@ from torchrl_elegant.algorithms.off_policy import (
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.config.rates import Rate
 from torchrl_elegant.modules import (
-    EnsembleCritic,
     FixedTemperature,
     LearnedTemperature,
-    SquashedGaussianActor,
     Temperature,
     build_actor,
 )
@@ -71,7 +70,7 @@ class EntropyRegularizedConfig(ActorCriticConfig, TemperatureConfig):
     def members(self) -> int:
         return self.num_critics
 
-    def build_actor(self, env: EnvBase) -> SquashedGaussianActor:
+    def build_actor(self, env: EnvBase) -> nn.Module:
         return build_actor(env, **self.network_options(self.actor_keys))
 
     def parameter_groups(self, loss: Any) -> list[tuple[list[Tensor], Rate]]:
@@ -87,9 +86,11 @@ class EntropyRegularizedConfig(ActorCriticConfig, TemperatureConfig):
             return FixedTemperature(alpha=self.alpha, target_entropy=target)
         return LearnedTemperature(alpha=self.alpha, target_entropy=target)
 
-    def loss_arguments(self) -> dict[str, Any]:
+    def loss_arguments(self, action_spec: TensorSpec) -> dict[str, Any]:
         """Keyword arguments that the losses of SAC's family share."""
         return {
+            "action_spec": action_spec,
+            "num_qvalue_nets": self.num_critics,
             "target_members": self.target_members,
             "temperature": self.build_temperature(),
             "loss_function": self.loss_function,
@@ -111,5 +112,5 @@ class SACConfig(PeriodicActorConfig, EntropyRegularizedConfig):
         "min", "Q-value that the actor maximizes: min or mean over the critics", topic="critics"
     )
 
-    def build_loss(self, actor: SquashedGaussianActor, critic: EnsembleCritic) -> SACLoss:
-        return SACLoss(actor, critic, actor_q=self.actor_q, **self.loss_arguments())
+    def build_loss(self, actor: Any, critic: Any, *, action_spec: TensorSpec) -> SACLoss:
+        return SACLoss(actor, critic, actor_q=self.actor_q, **self.loss_arguments(action_spec))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from tensordict import NestedKey, TensorDictBase
+from torch import Tensor
 
 from torchrl_elegant.algorithms.add_ons import AddOn
 from torchrl_elegant.data import AHEAD, Moments, ReturnScale
@@ -127,6 +129,25 @@ class Scaling(AddOn):
         if self.returns is not None:
             self.returns.load_state_dict(state_dict["returns"])
         self._fit()
+
+    def begin_with(self, policy: Mapping[str, Tensor], frames: int) -> None:
+        if self.norm is None:
+            return
+        # By the name that `NormalizedActor` gives it.
+        own = {name: policy.get(f"norm.{name}") for name in self.norm.state_dict()}
+        try:
+            self.norm.load_state_dict(own)
+        except RuntimeError as error:
+            raise ValueError(
+                "`start_from` must hold scales of the entries that actor and critics read, got "
+                f"{', '.join(sorted(policy))}; set actor_keys and critic_keys as they were"
+            ) from error
+        for key, moments in self._moments.items():
+            mean, scale = self.norm.scales(key)
+            count = torch.tensor(float(frames)).to(mean)
+            moments.load_state_dict(
+                {"count": count, "mean": mean, "squares": count / scale.square()}
+            )
 
     def _refuse_other_scales(self, state: Mapping[str, Any]) -> None:
         known = set() if self.norm is None else set(self.norm.shapes)

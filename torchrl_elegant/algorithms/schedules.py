@@ -194,6 +194,53 @@ def build_adam(
     return optimizer, ramp_lr(optimizer, *(rate for _, rate in groups))
 
 
+class KLRate:
+    """Learning rate that keeps a policy's divergence near a target: the rule of rsl_rl.
+
+    After an epoch whose policy diverges by more than twice ``target`` from the one that collected,
+    the rate is divided by 1.5; after one that diverges by less than half of it, multiplied. It
+    stays in [1e-5, 1e-2] (Rudin et al. 2021, arXiv:2109.11978). The rate is a tensor on the device
+    of the parameters, and nothing waits for it.
+
+    Args:
+        optimizer: whose parameter groups all learn at this rate from now on.
+        target: divergence to aim at.
+
+    >>> optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], lr=3e-4, fused=True)
+    >>> rate = KLRate(optimizer, target=0.01)
+    >>> rate.follow(torch.tensor(0.03))
+    >>> round(optimizer.param_groups[0]["lr"].item(), 6)
+    0.0002
+    """
+
+    factor, low, high = 1.5, 1e-5, 1e-2
+
+    def __init__(self, optimizer: torch.optim.Optimizer, *, target: float) -> None:
+        self.optimizer, self.target = optimizer, target
+        first = optimizer.param_groups[0]
+        self.lr = torch.tensor(float(first["lr"]), device=first["params"][0].device)
+        self._set()
+
+    def follow(self, divergence: Tensor) -> None:
+        """Take note of how far an epoch has taken the policy."""
+        lower = (self.lr / self.factor).clamp(min=self.low)
+        higher = (self.lr * self.factor).clamp(max=self.high)
+        near = (divergence > 0.0) & (divergence < self.target / 2.0)
+        kept = torch.where(near, higher, self.lr)
+        self.lr.copy_(torch.where(divergence > self.target * 2.0, lower, kept))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"lr": self.lr}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        self.lr.copy_(state_dict["lr"])
+        self._set()
+
+    def _set(self) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.lr
+
+
 @dataclass(frozen=True)
 class _LearningRate:
     """Sets the learning rate of a parameter group."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from torchrl.data import TensorSpec
 
 from torchrl_elegant.algorithms.base import option
 from torchrl_elegant.algorithms.ddpg import DDPGConfig
 from torchrl_elegant.algorithms.registry import register
-from torchrl_elegant.modules import DeterministicActor, EnsembleCritic
 from torchrl_elegant.objectives import LeanSoftUpdate, TD3Loss
 from torchrl_elegant.objectives.off_policy.base import OffPolicyLoss
 
@@ -36,10 +37,12 @@ class TD3Config(DDPGConfig):
     def members(self) -> int:
         return self.num_critics
 
-    def build_loss(self, actor: DeterministicActor, critic: EnsembleCritic) -> TD3Loss:
+    def build_loss(self, actor: Any, critic: Any, *, action_spec: TensorSpec) -> TD3Loss:
         return TD3Loss(
             actor,
             critic,
+            action_spec=action_spec,
+            num_qvalue_nets=self.num_critics,
             actor_q=self.actor_q,
             policy_noise=self.policy_noise,
             noise_clip=self.noise_clip,

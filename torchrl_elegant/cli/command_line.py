@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from torchrl_elegant import __version__
-from torchrl_elegant.algorithms import AlgorithmConfig
+from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
+from torchrl_elegant.cli.other_names import our_names
 from torchrl_elegant.collectors import WorkerDiedError
 from torchrl_elegant.config.changes import build, known_words, merged, take_words
 from torchrl_elegant.config.options import options_of
-from torchrl_elegant.config.text import UsageError, as_text, nearest
-from torchrl_elegant.runs.config_file import Stored, find_algorithm
+from torchrl_elegant.config.text import UsageError, as_text, brief, nearest
+from torchrl_elegant.runs.config_file import Stored, find_algorithm, import_module
+from torchrl_elegant.runs.files import FULL
+from torchrl_elegant.runs.trust import know_environment
 from torchrl_elegant.trainers.run_config import RunConfig
 
 
@@ -35,7 +45,8 @@ def run_main(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -
         sys.stdout.write(f"torchrl_elegant {__version__}\n")
         return 0
     try:
-        return main(argv) or 0
+        with console():
+            return main(argv) or 0
     except HelpRequest as page:
         sys.stdout.write(f"{page}\n")
         return 0
@@ -48,9 +59,67 @@ def run_main(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -
         told = lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
         sys.stderr.write(f"error: {told}\n")
         return 1
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        place = f": {error.filename}" if error.filename else ""
+        sys.stderr.write(f"error: {error.strerror}{place}\n")
+        return 1
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        told = " ".join(str(error).split()) or "no more is given"
+        sys.stderr.write(f"error: out of memory, {_WAY_OUT}: {told}\n")
+        return 1
     except KeyboardInterrupt:
         sys.stderr.write("error: interrupted\n")
         return 130
+
+
+_WAY_OUT = "lower batch_size, num_cells, num_envs or buffer_size"
+_NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory")
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or bool(_NO_MEMORY.search(str(error)))
+
+
+class _Console(logging.Handler):
+    """Plain lines on stderr, above a progress bar where there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        mark = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        tqdm.write(mark + self.format(record), file=sys.stderr)
+
+
+@contextmanager
+def console() -> Iterator[None]:
+    """Show on stderr what this package and TorchRL log; both are as before afterwards.
+
+    A thread that cannot write its file, such as TensorBoard's, is told of in a line as well.
+    """
+    own, handler = logging.getLogger("torchrl_elegant"), _Console()
+    loggers = (own, logging.getLogger("torchrl"))
+    before = [(log.handlers, log.propagate, log.level) for log in loggers]
+    for log in loggers:
+        log.handlers, log.propagate = [handler], False
+    own.setLevel(logging.INFO)
+    in_thread = threading.excepthook
+
+    def told(failure: threading.ExceptHookArgs) -> None:
+        if isinstance(failure.exc_value, OSError):
+            own.warning("a writing thread has ended: %s", failure.exc_value)
+        else:
+            in_thread(failure)
+
+    threading.excepthook = told
+    try:
+        yield
+    finally:
+        threading.excepthook = in_thread
+        for log, (handlers, propagate, level) in zip(loggers, before, strict=True):
+            log.handlers, log.propagate = handlers, propagate
+            log.setLevel(level)
 
 
 _INDENT, _WIDTH = " " * 30, 79
@@ -172,7 +241,10 @@ def parse(
     built = build(extra, take_words(words, extra)) if extra else None
     before = stored(built) if stored else None
     if before and name is not None and wanted is not type(before[2]):
-        raise UsageError(f"the stored run trains algorithm={before[0]}, got algorithm={name}")
+        raise UsageError(
+            f"the stored run trains algorithm={before[0]}, got algorithm={name}; leave the word "
+            "out to go on, or start a new run in another folder=..."
+        )
     chosen, *bases = before or (name or default, None, None)
     classes = (RunConfig, type(before[2]) if before else wanted)
     values = {} if preset is None else preset(built, wanted.name, words.get("env"))
@@ -184,7 +256,7 @@ def parse(
         known = {name for cls in (*classes, *filter(None, [extra])) for name in known_words(cls)}
         having = sorted(name for name, cls in algorithms.items() if key in known_words(cls))
         hint = f"an option of {', '.join(having)}, not of {chosen}" if having else None
-        raise UsageError(f"unknown option `{key}`: {hint or nearest(key, known | {'algorithm'})}")
+        raise UsageError(f"unknown option `{key}`: {hint or _hint(key, known | {'algorithm'})}")
     run, config = map(build, classes, given, bases)
     return Options(algorithm=chosen, run=run, config=config, extra=built)
 
@@ -204,18 +276,51 @@ def parse_one(argv: Sequence[str], cls: type, *, program: str, takes: str = "key
     values = take_words(words, cls)
     if words:
         key = next(iter(words))
-        raise UsageError(f"unknown option `{key}`: {nearest(key, known_words(cls))}")
+        raise UsageError(f"unknown option `{key}`: {_hint(key, set(known_words(cls)))}")
     return build(cls, values)
+
+
+def _hint(word: str, known: set[str]) -> str:
+    ours = our_names(word, known)
+    return (
+        f"here it is {' or '.join(f'`{name}`' for name in ours)}" if ours else nearest(word, known)
+    )
 
 
 def _split(argv: Sequence[str]) -> dict[str, str]:
     words: dict[str, str] = {}
     for word in argv:
         key, equals, value = word.partition("=")
-        bare = key.lstrip("-").replace("-", "_")
         if not equals or key.startswith("-") or not key:
-            raise UsageError(f"unexpected word {word!r}: write {bare or 'key'}={value or 'value'}")
+            raise UsageError(f"unexpected word {brief(word)!r}: write {_as_option(key, value)}")
         if key in words:
             raise UsageError(f"`{key}` is given twice: {words[key]!r} and {value!r}")
         words[key] = value
     return words
+
+
+def _as_option(key: str, value: str) -> str:
+    """A word without a name, or with dashes before it, as it should have been written."""
+    if not value and key in ALGORITHMS:
+        return f"algorithm={key}"
+    # Ids and import paths hold what names of options do not.
+    if not value and not key.startswith("-") and re.search(r"-v\d+$|[/:]", key):
+        return f"env={brief(key)}"
+    name = key.lstrip("-").replace("-", "_")
+    return f"{brief(name) or 'key'}={brief(value) or 'value'}"
+
+
+def import_named(words: Sequence[str]) -> None:
+    """Import what ``module=`` names, before other words ask for it; trust what ``env=`` names.
+
+    Names may lead to modules in the current folder.
+    """
+    # Python puts the folder of the script on its path, not the current one.
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    if "env" in given:
+        know_environment(given["env"])
+    if (module := given.get("module", "none")) != "none":
+        import_module(module, module, "module")

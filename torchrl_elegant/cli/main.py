@@ -23,7 +23,7 @@ class Command:
 
 # Imported when a command runs: the help page need not wait for torch.
 def _train(words: Sequence[str], program: str) -> int:
-    from torchrl_elegant.cli.commands import train_command
+    from torchrl_elegant.cli.training import train_command
 
     return train_command(words, program=program, default="sac")
 
@@ -32,6 +32,12 @@ def _evaluate(words: Sequence[str], program: str) -> int:
     from torchrl_elegant.cli.commands import evaluate_command
 
     return evaluate_command(words, program=program)
+
+
+def _compare(words: Sequence[str], program: str) -> int:
+    from torchrl_elegant.cli.commands import compare_command
+
+    return compare_command(words, program=program)
 
 
 def _export(words: Sequence[str], program: str) -> int:
@@ -56,6 +62,11 @@ COMMANDS = {
         about="play episodes with a run's policy and sum up their returns",
         example="evaluate runs/my-run episodes=20 video=true",
         run=_evaluate,
+    ),
+    "compare": Command(
+        about="put runs and sweeps side by side on one page",
+        example="compare runs/a runs/b out=comparison",
+        run=_compare,
     ),
     "export": Command(
         about="write a run's policy as ONNX or as a program of torch.export",
@@ -106,7 +117,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     first = words[0] if words else "--help"
     if first in COMMANDS:
-        return COMMANDS[first].run(words[1:], f"{PROGRAM} {first}")
+        try:
+            return COMMANDS[first].run(words[1:], f"{PROGRAM} {first}")
+        except KeyboardInterrupt:  # while its modules are imported
+            sys.stderr.write("error: interrupted\n")
+            return 130
     if first in ("--help", "-h", "help"):
         sys.stdout.write(f"{help_page()}\n")
         return 0

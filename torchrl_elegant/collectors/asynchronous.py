@@ -14,7 +14,9 @@ from torchrl.collectors import MultiAsyncCollector
 from torchrl.data import ReplayBuffer
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.collectors.workers.arguments import WorkerArguments
+from torchrl_elegant.collectors.signatures import shows_arguments
+from torchrl_elegant.collectors.sync import SyncCollector
+from torchrl_elegant.collectors.workers.arguments import WORKER_OPTIONS, WorkerArguments
 from torchrl_elegant.collectors.workers.base import MultiWorkerBase
 from torchrl_elegant.collectors.workers.buffer_writer import ROWS_KEPT, BufferWriter, Fold
 from torchrl_elegant.collectors.workers.pacing import Pacer
@@ -53,7 +55,7 @@ class AsyncCollector(MultiWorkerBase, MultiAsyncCollector):
             that are stored, such as :class:`MultiStepFold`. Frames are counted before it. If
             `total_frames` cuts the last batch, a fold stores nothing of it.
         rows_kept: newest rows kept for :meth:`arrivals`; `None` for all.
-        kwargs: options of TorchRL's collectors for the collector inside each worker.
+        kwargs: options of :class:`SyncCollector` for the collector inside each worker.
 
     Examples:
         >>> from functools import partial
@@ -70,6 +72,7 @@ class AsyncCollector(MultiWorkerBase, MultiAsyncCollector):
         (64, 64)
     """
 
+    @shows_arguments(SyncCollector, only=WORKER_OPTIONS)
     def __init__(
         self,
         create_env_fn: Callable[[], EnvBase] | Sequence[Callable[[], EnvBase]],

@@ -13,7 +13,9 @@ from torchrl.collectors import MultiSyncCollector
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.collectors.rollout.episode_counts import TRAJ_IDS
-from torchrl_elegant.collectors.workers.arguments import WorkerArguments
+from torchrl_elegant.collectors.signatures import shows_arguments
+from torchrl_elegant.collectors.sync import SyncCollector
+from torchrl_elegant.collectors.workers.arguments import WORKER_OPTIONS, WorkerArguments
 from torchrl_elegant.collectors.workers.base import MultiWorkerBase
 from torchrl_elegant.collectors.workers.pacing import Rounds
 from torchrl_elegant.collectors.workers.weights import Weights
@@ -52,7 +54,7 @@ class ParallelCollector(MultiWorkerBase, MultiSyncCollector):
         threads_per_worker: torch threads in each worker.
         frames_done: frames that a resumed run has collected before.
         ahead: collect the next batch while the caller has one.
-        kwargs: options of TorchRL's collectors for the collector inside each worker.
+        kwargs: options of :class:`SyncCollector` for the collector inside each worker.
 
     Examples:
         >>> from functools import partial
@@ -64,6 +66,7 @@ class ParallelCollector(MultiWorkerBase, MultiSyncCollector):
         (torch.Size([4, 8]), [None, 'time'])
     """
 
+    @shows_arguments(SyncCollector, only=WORKER_OPTIONS)
     def __init__(
         self,
         create_env_fn: Callable[[], EnvBase] | Sequence[Callable[[], EnvBase]],

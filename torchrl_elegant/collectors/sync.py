@@ -11,8 +11,9 @@ from torchrl.collectors import Collector
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.collectors.rollout.batched import batched_rollout
-from torchrl_elegant.collectors.rollout.finite_check import finite_check
+from torchrl_elegant.collectors.rollout.finite_check import FiniteCheck, finite_check
 from torchrl_elegant.collectors.rollout.gymnasium_rollout import extends_buffer, gymnasium_rollout
+from torchrl_elegant.collectors.signatures import shows_arguments
 
 
 class FastRollout(Protocol):
@@ -33,24 +34,30 @@ FAST_ROLLOUTS: list[Callable[[Collector], FastRollout | None]] = [
 ]
 
 
+#: Arguments that TorchRL takes for its own class alone, to choose another one.
+_DISPATCH = {"backend", "backend_options", "num_collectors", "sync"}
+
+
 class SyncCollector(Collector):
     """TorchRL's `Collector`, faster: same arguments, same batches, same trajectory ids.
 
     Over Gymnasium simulators in host memory (our `GymnasiumEnv`; TorchRL's `GymEnv` and
-    `GymWrapper`, alone, in a `SerialEnv`, or under its usual counters and casts) it steps the
-    simulators themselves, calls the policy once per step on the whole batch, and writes rows in
-    place. Counts along episodes are made once a batch. Over batched environments in tensors it
-    calls their `_step` and `_reset`. A TensorDict module with a method
-    `act(*in_keys) -> *out_keys` is called without a TensorDict. Everything else (other
-    transforms, a policy on another device, compiled policies, writing frame by frame) runs
-    TorchRL's own rollout; `is_lean` tells which. Measured in `benchmarks/collection.py`.
+    `GymWrapper`, alone or in a `SerialEnv`) it steps the simulators themselves, calls the policy
+    once per step on the whole batch, and writes rows in place. TorchRL's usual counters and casts
+    are made once a batch; any other transforms, statistics among them, are called once a step as
+    TorchRL calls them. Over environments in tensors it calls their `_step` and `_reset`. A
+    TensorDict module with a method `act(*in_keys) -> *out_keys` is called without a TensorDict.
+    Everything else (simulators in other processes, a policy on another device, compiled policies,
+    writing frame by frame) runs TorchRL's own rollout; `is_lean` tells which. Measured in
+    `benchmarks/collection.py` and `benchmarks/transforms.py`.
 
     Batches stay on the environment's device; put the policy there too, or give `policy_device`.
     Over an environment that declares `resets_by_mask`, collection never waits for its device.
 
     A reward or observation that is not finite raises `FloatingPointError`: at once on the CPU, at
     a later batch on other devices (`CheckLater`). Frames that `extend_buffer=False` writes to the
-    buffer are not checked.
+    buffer are not checked. `check_finite=False` lets all numbers pass, for simulators whose last
+    observation is NaN by intent.
 
     `set_seed` also resets: TorchRL leaves the first episode as it was before the seed.
 
@@ -62,7 +69,9 @@ class SyncCollector(Collector):
         policy: as TorchRL.
         frames_done: frames that a resumed run has collected before; `total_frames`,
             `init_random_frames` and error messages count them.
-        **kwargs: as TorchRL.
+        check_finite: raise for a reward or observation that is not finite.
+        **kwargs: as TorchRL, except `backend`, `backend_options`, `num_collectors` and `sync`,
+            which choose a class there.
 
     >>> from torchrl_elegant.envs import make_env
     >>> collector = SyncCollector(make_env("CartPole-v1", 2), frames_per_batch=8, total_frames=16)
@@ -70,17 +79,21 @@ class SyncCollector(Collector):
     [torch.Size([2, 4]), torch.Size([2, 4])]
     """
 
+    @shows_arguments(Collector, without=_DISPATCH)
     def __init__(
         self,
         create_env_fn: EnvBase | Callable[[], EnvBase],
         policy: Callable[[TensorDictBase], TensorDictBase] | None = None,
         *,
         frames_done: int = 0,
+        check_finite: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(create_env_fn, policy, **kwargs)
         self._frames = frames_done
-        self._check_finite = finite_check(self.env, self.storing_device or self.env.device)
+        self._check_finite: FiniteCheck | None = None
+        if check_finite:
+            self._check_finite = finite_check(self.env, self.storing_device or self.env.device)
         self._fast = self._find_fast()
         # TorchRL clones what it yields because it writes into the same buffers again; a fast
         # rollout is new memory each time, unless the caller asked for the same TensorDict.
@@ -118,7 +131,7 @@ class SyncCollector(Collector):
                 self._own_carrier().update(self.env.reset(), inplace=True)
                 self._start_new_trajectories()
             batch = self._maybe_set_truncated(self._fast.collect(self))
-        if batch is not None:
+        if batch is not None and self._check_finite is not None:
             self._check_finite(batch, frames=self._frames)
         return batch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, get_args, get_origin, get_type_hints
 
 from torchrl_elegant.config.rates import SHAPES, Rate, rate_text
@@ -13,10 +13,13 @@ from torchrl_elegant.config.text import (
     FREE,
     Bounds,
     UsageError,
+    brief,
     fits,
     is_union,
+    nearest,
     parse_text,
     requirement,
+    too_large,
 )
 
 
@@ -30,6 +33,7 @@ def option(
     above: float | None = None,
     below: float | None = None,
     last: float | None = None,
+    has_text: bool = True,
 ) -> Any:
     """Declare a field with its default and the line that `--help` shows.
 
@@ -43,6 +47,8 @@ def option(
         above, below: limits that are not allowed themselves; numbers are finite in any case, unless
             a limit that is allowed is infinite. Limits of a list hold for each of its numbers.
         last: a limit that is not allowed itself but that the last number of a `Rate` may reach.
+        has_text: False for a field whose values exist in Python alone: no page, no command line and
+            no file has it, and ``options_of`` leaves it out.
 
     >>> @dataclasses.dataclass(frozen=True, kw_only=True)
     ... class Config:
@@ -53,7 +59,9 @@ def option(
     limits = {"low": low, "high": high, "above": above, "below": below, "last": last}
     given = {name: value for name, value in limits.items() if value is not None}
     about = {"help": help, "topic": topic, "bounds": Bounds(**given) if given else None}
-    metadata = {name: value for name, value in about.items() if value}
+    metadata: dict[str, Any] = {name: value for name, value in about.items() if value}
+    if not has_text:
+        metadata = {"python": True}
     if isinstance(default, Mapping):
         return dataclasses.field(
             default_factory=functools.partial(dict, default), metadata=metadata
@@ -98,16 +106,22 @@ class Option:
         try:
             return parse_text(text, self.annotation, self.bounds)
         except ValueError as error:
-            raise UsageError(f"`{word or self.name}` must be {error}, got {text!r}") from error
+            raise UsageError(
+                f"`{word or self.name}` must be {error}, got {brief(text)!r}"
+            ) from error
 
     def check(self, value: Any) -> None:
         """Refuse a value that annotation or bounds do not allow."""
-        if not fits(value, self.annotation, self.bounds):
+        limit = too_large(value)
+        if limit or not fits(value, self.annotation, self.bounds):
             # Without quotes, a text in place of a number looks like one.
             quoted = isinstance(value, str) and not requirement(self.annotation).startswith("one")
             told = repr(value) if quoted else self.show(value)
             note = f" ({SHAPES})" if told != value and self.annotation == Rate else ""
-            raise ValueError(f"`{self.name}` must be {self.requirement}{note}, got `{told}`")
+            if isinstance(value, str) and self.annotation == Rate:
+                note += "; in Python (first, last) or (first, last, 'cosine')"
+            must = f"{self.requirement}{f',{limit}' if limit else note}"
+            raise ValueError(f"`{self.name}` must be {must}, got `{brief(told)}`")
 
     def show(self, value: Any) -> Any:
         """A value as errors tell it."""
@@ -125,6 +139,11 @@ def options_of(cls: type) -> dict[str, Option]:
     >>> list(options_of(RunConfig))[:2], options_of(RunConfig)["seed"].default
     (['env', 'total_frames'], 0)
     """
+    return dict(_options_of(cls))
+
+
+@functools.cache
+def _options_of(cls: type) -> dict[str, Option]:
     hints, options, topic = get_type_hints(cls), {}, ""
     parents = [(parent, inspect.get_annotations(parent)) for parent in reversed(cls.__mro__)]
     for item in dataclasses.fields(cls):
@@ -134,7 +153,7 @@ def options_of(cls: type) -> dict[str, Option]:
                 about |= parent.__dataclass_fields__[item.name].metadata
         factory = item.default_factory
         topic = about.setdefault("topic", topic)
-        if item.init:
+        if item.init and "python" not in about:
             options[item.name] = Option(
                 name=item.name,
                 annotation=hints[item.name],
@@ -153,6 +172,20 @@ def check_options(config: Any) -> None:
     """
     for name, item in options_of(type(config)).items():
         item.check(getattr(config, name))
+
+
+def require_known(names: Iterable[str], *classes: type) -> None:
+    """Refuse keywords that are options of none of the dataclasses ``classes``.
+
+    >>> Config = dataclasses.make_dataclass("Config", [("size", int)])
+    >>> require_known(["sice"], Config)
+    Traceback (most recent call last):
+    torchrl_elegant.config.text.UsageError: unknown option `sice`: did you mean `size`?
+    """
+    known = [name for cls in classes for name in options_of(cls)]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"unknown option `{name}`: {nearest(name, known)}")
 
 
 def check(condition: bool, name: str, must: str, value: Any, way_out: str = "") -> None:

@@ -59,7 +59,7 @@ def parse_rate(text: str, number: Callable[[str], float]) -> Rate:
         return ends
     if shape not in COURSES:
         raise ValueError(text)
-    return (*ends, shape)  # type: ignore[return-value]
+    return (*ends, shape)
 
 
 def rate_text(rate: Rate) -> str:
@@ -78,8 +78,8 @@ def rate_fits(rate: Any, first: Callable[[Any], bool], last: Callable[[Any], boo
     """True if ``first`` takes the first number or the only one, and ``last`` the last one."""
     if not isinstance(rate, (tuple, list)):
         return first(rate)
-    known = len(rate) == 2 or (len(rate) == 3 and rate[2] in get_args(Shape))
-    if not (known and first(rate[0]) and last(rate[1])):
+    if len(rate) not in (2, 3) or not (first(rate[0]) and last(rate[1])):
         return False
+    shape = (*rate, "linear")[2]
     # Powers of a quotient need two numbers of one sign.
-    return shape_of(rate) != "exponential" or rate[0] * rate[1] > 0
+    return shape in get_args(Shape) and (shape != "exponential" or rate[0] * rate[1] > 0)

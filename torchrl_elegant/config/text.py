@@ -13,6 +13,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 from torchrl_elegant.config.rates import SHAPES, Rate, parse_rate, rate_fits, rate_text
 
 _NONE = type(None)
+# Integers are kept in 64 bits, and other numbers in 32, by most that they are handed to.
+_MOST, _LARGEST = 2**63, 1e38
 _NOUNS = {bool: "true or false", str: "a text", _NONE: "none"}
 
 
@@ -69,6 +71,30 @@ class Bounds:
 FREE = Bounds()
 
 
+def brief(value: object) -> str:
+    """``value`` as a text of at most 100 characters.
+
+    >>> brief(12), len(brief("9" * 5000))
+    ('12', 100)
+    """
+    text = str(value)
+    return text if len(text) <= 100 else f"{text[:70]}...{text[-27:]}"
+
+
+def too_large(value: Any) -> str:
+    """The limit in words, for a number, or a list with one, that no computer's number can hold.
+
+    >>> too_large(10**23), too_large((1, 2)), too_large(1e300)
+    (' below 2**63', '', ' below 1e+38')
+    """
+    if isinstance(value, (tuple, list)):
+        return next(filter(None, map(too_large, value)), "")
+    if isinstance(value, Integral):
+        return "" if -_MOST < int(value) < _MOST else " below 2**63"
+    beyond = isinstance(value, Real) and _LARGEST < abs(float(value)) < math.inf
+    return f" below {_LARGEST:g}" if beyond else ""
+
+
 def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
     """The hint that ends an error about an unknown word; `prefix` is written before known ones.
 
@@ -102,7 +128,7 @@ def requirement(annotation: Any, bounds: Bounds = FREE) -> str:
     """
     members = get_args(annotation)
     if annotation == Rate:
-        limit = "" if bounds.last is None else f" (last may be {bounds.last:g})"
+        limit = "" if bounds.last is None else f", where last may be {bounds.last:g}"
         return f"{bounds.told('a finite number')}, or first..last[:shape]{limit}"
     if is_union(annotation):
         return ", or ".join(requirement(member, bounds) for member in members)
@@ -207,7 +233,7 @@ def _parse(text: str, annotation: Any) -> Any:
         return _pick(text, {str(choice): choice for choice in members})
     if get_origin(annotation) is tuple:
         inner = text[1:-1] if text[:1] + text[-1:] in ("()", "[]") else text
-        parts = [part.strip() for part in inner.removesuffix(",").split(",")] if inner else []
+        parts = [part.strip(" ") for part in inner.removesuffix(",").split(",")] if inner else []
         kinds = members[:1] * len(parts) if members[-1] is Ellipsis else members
         return tuple(_parse(part, kind) for part, kind in zip(parts, kinds, strict=True))
     if annotation in _PARSERS:
@@ -231,6 +257,7 @@ def _pick(text: str, values: Mapping[str, Any]) -> Any:
 
 
 def _integer(text: str) -> int:
+    _check_digits(text)
     try:
         return int(text)
     except ValueError:
@@ -240,9 +267,16 @@ def _integer(text: str) -> int:
 
 
 def _number(text: str) -> float:
+    _check_digits(text)
     if math.isnan(number := float(text)):
         raise ValueError(text)
     return number
+
+
+def _check_digits(text: str) -> None:
+    # Python reads the digits of every script, which nobody can tell apart by sight.
+    if not text.isascii():
+        raise ValueError(text)
 
 
 def _none(text: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from logging import LogRecord
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 from tensordict import NestedKey
 from torch import Tensor
 from torchrl._extension import EXTENSION_WARNING
-from torchrl._utils import logger
+from torchrl._utils import logger as torchrl_logger
 from torchrl.data import Storage
 from torchrl.data.replay_buffers.samplers import PrioritizedSampler as TorchRLPrioritizedSampler
 from torchrl.data.replay_buffers.samplers import prioritized as torchrl_prioritized
@@ -57,11 +58,9 @@ class PrioritizedSampler(TorchRLPrioritizedSampler):
     _max_priority: Any  # the largest so far and its row; (None, None) at first
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        logger.addFilter(_not_extension_warning)
-        try:
+        # It warns that prioritized replay may not work; here it does.
+        with left_out(EXTENSION_WARNING):
             super().__init__(*args, **kwargs)
-        finally:
-            logger.removeFilter(_not_extension_warning)
 
     def _init(self) -> None:
         cuda = self._device is not None and self._device.type == "cuda"
@@ -222,6 +221,15 @@ class Priority:
         )
 
 
-def _not_extension_warning(record: LogRecord) -> bool:
-    """Filters the warning that prioritized replay may not work; here it does."""
-    return record.msg != EXTENSION_WARNING
+@contextmanager
+def left_out(beginning: str) -> Iterator[None]:
+    """Leave out messages of TorchRL that begin so."""
+
+    def is_other(record: LogRecord) -> bool:
+        return not record.getMessage().startswith(beginning)
+
+    torchrl_logger.addFilter(is_other)
+    try:
+        yield
+    finally:
+        torchrl_logger.removeFilter(is_other)

@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDictBase
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 
-from torchrl_elegant.data.prioritized import Priority
+from torchrl_elegant.data.prioritized import Priority, left_out
 from torchrl_elegant.functional import devices
 
 
@@ -37,12 +37,20 @@ def make_buffer(
         raise ValueError(f"`size` must be at least 1, got `{size}`")
     # A storage that can be compiled leaves its cursor on the device; any other reads it back.
     away = not devices.reads_at_once(device)
-    storage = LazyTensorStorage(size, device=device, compilable=away)
+    storage = _Storage(size, device=device, compilable=away)
     if priority is None:
         return TensorDictReplayBuffer(storage=storage)
     return TensorDictReplayBuffer(
         storage=storage, sampler=priority.make_sampler(size), priority_key=priority.key
     )
+
+
+class _Storage(LazyTensorStorage):
+    """Storage that does not put a line into the log when its memory is taken."""
+
+    def _init(self, data: TensorDictBase) -> None:
+        with left_out("Initialized LazyTensorStorage"):
+            super()._init(data)
 
 
 def minibatches(rows: TensorDictBase, batch_size: int) -> Iterator[TensorDictBase]:

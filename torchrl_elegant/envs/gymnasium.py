@@ -11,13 +11,22 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
 
+from torchrl_elegant.config.machine import within_memory
+from torchrl_elegant.envs.older_gym import (
+    first_observation,
+    gymnasium_reset,
+    is_of_older_gym,
+    refuse_short_step,
+)
 from torchrl_elegant.envs.spaces import (
     DiscreteActions,
     action_codec,
     environment_name,
     observation_leaves,
+    random_allowed,
 )
 from torchrl_elegant.envs.wrap import CompleteEnv
+from torchrl_elegant.functional import action_mask_of
 
 
 class Simulators:
@@ -54,7 +63,7 @@ class Simulators:
         self.pending_seeds = [*seeds]
         self._envs: list[gymnasium.Env] = []
         try:
-            for factory in factories:
+            for factory in within_memory("num_envs", factories):
                 self._envs.append(_checked(factory(), self._envs))
             first = self._envs[0]
             self.name = environment_name(first)
@@ -116,15 +125,19 @@ class Simulators:
             # An environment that waits earns nothing and keeps its last observation.
             reward[:] = 0.0
         any_done = False
-        for i in range(len(envs)) if rows is None else rows:
-            observation, reward[i, 0], terminated, truncated, _ = envs[i].step(actions[i])
-            if plain is not None:
-                plain[i] = observation
-            else:
-                self._write(i, observation)
-            terminations[i, 0], truncations[i, 0] = terminated, truncated
-            if terminated or truncated:
-                any_done = True
+        try:
+            for i in range(len(envs)) if rows is None else rows:
+                observation, reward[i, 0], terminated, truncated, _ = envs[i].step(actions[i])
+                if plain is not None:
+                    plain[i] = observation
+                else:
+                    self._write(i, observation)
+                terminations[i, 0], truncations[i, 0] = terminated, truncated
+                if terminated or truncated:
+                    any_done = True
+        except (ValueError, TypeError) as error:
+            refuse_short_step(error, envs[0])
+            raise
         np.logical_or(terminations, truncations, out=self._done)
         reward += 0.0  # a zero has no sign, as in TorchRL's own environments
         self._episode_reward += reward
@@ -146,7 +159,10 @@ class Simulators:
         """Starts an episode of one environment; returns its observation without writing it."""
         # A seed is used once: with the same one again, every episode would be the same.
         seed, self.pending_seeds[row] = self.pending_seeds[row], None
-        return self._envs[row].reset(seed=seed, **kwargs)[0]
+        env = self._envs[row]
+        with gymnasium_reset(env):
+            result = env.reset(seed=seed, **kwargs)
+        return first_observation(result, env)
 
     def done_rows(self) -> list[int]:
         """Lists the environments whose last step ended an episode."""
@@ -163,6 +179,11 @@ class Simulators:
 
 
 def _checked(env: Any, earlier: Sequence[gymnasium.Env]) -> gymnasium.Env:
+    if is_of_older_gym(env) and not isinstance(env, gymnasium.Env):
+        raise TypeError(
+            f"`env` must be a gymnasium.Env, got `{type(env).__name__}` of the older package gym; "
+            "return shimmy.GymV21CompatibilityV0(env=...) of the package shimmy around it"
+        )
     if not isinstance(env, gymnasium.Env):
         raise TypeError(
             f"`factories` must return gymnasium.Env, got `{type(env).__name__}`; "
@@ -293,6 +314,14 @@ class GymnasiumEnv(CompleteEnv):
     def done_rows(self) -> list[int]:
         """Lists the sub environments whose last step ended an episode."""
         return self._simulators.done_rows()
+
+    def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
+        """Draws actions, of discrete ones only those that an entry `action_mask` allows."""
+        mask = None if tensordict is None else action_mask_of(self)
+        if tensordict is None or mask is None:
+            return super().rand_action(tensordict)
+        drawn = random_allowed(self.action_spec_unbatched, tensordict.get(mask))
+        return tensordict.set("action", drawn)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         rows = self._rows(tensordict.get("_step", None))

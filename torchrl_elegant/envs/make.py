@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium.error import DependencyNotInstalled, UnregisteredEnv
-from torchrl.envs import EnvBase
+from torchrl.envs import ActionMask, EnvBase, TransformedEnv
 
 from torchrl_elegant.envs.batched import ChasingEnv
 from torchrl_elegant.envs.gymnasium import GymnasiumEnv, sub_seeds
@@ -27,6 +27,7 @@ from torchrl_elegant.envs.wrap import (
     complete_env,
     with_truncated,
 )
+from torchrl_elegant.functional import action_mask_of
 
 #: Factories of TorchRL environments by name, for each part of a name before the slash:
 #: `"elegant/chasing"` is made by `PREFIXES["elegant"]["chasing"]`.
@@ -104,7 +105,8 @@ def make_gymnasium(env_id: str, **env_kwargs: Any) -> gymnasium.Env:
         near = ", ".join(nearest_ids(env_id)) or "none"
         raise ValueError(
             f"`env` must be a registered Gymnasium id, got `{env_id}`; the nearest: {near}. "
-            "An id that another package registers is written 'package:Id-v0'"
+            "An id that another package or file registers is written 'package:Id-v0', or its "
+            "module is imported first: module=package"
         ) from error
     except (DependencyNotInstalled, ImportError) as error:
         extra = _missing_extra(env_id)
@@ -212,7 +214,9 @@ def make_env(
         example=example,
     )
     example.close()
-    return _with_bounds(workers, example.action_low, example.action_high)
+    mask = action_mask_of(example)
+    env = workers if mask is None else TransformedEnv(workers, ActionMask(mask_key=mask))
+    return _with_bounds(env, example.action_low, example.action_high)
 
 
 def _taken(factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from torchrl_elegant.config.machine import require_memory
 from torchrl_elegant.config.options import check_options, option
+from torchrl_elegant.envs.older_gym import first_observation, gymnasium_reset
 from torchrl_elegant.envs.spaces import environment_name
 from torchrl_elegant.functional import LUMA, area_weights, has_channels_last, is_image
 
@@ -74,7 +76,9 @@ class PixelWrapper(gymnasium.Wrapper):
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """As Gymnasium's; every stack begins with copies of the first picture."""
-        observation, info = self.env.reset(**kwargs)
+        with gymnasium_reset(self.env):
+            result = self.env.reset(**kwargs)
+        observation, info = first_observation(result, self.env), result[1]
         for eye in self._eyes.values():
             eye.forget()
         return self._see(observation), info
@@ -117,6 +121,7 @@ class _Eye:
                 f"`grayscale` must be false for {name}, whose pictures have {channels} channels, "
                 "not 3"
             )
+        _check_size(pixels, height, width, channels * space.dtype.itemsize)
         side, self._rows, self._columns = pixels.resize, None, None
         if side is not None and (height, width) != (side, side):
             self._rows, self._columns = area_weights(height, side), area_weights(width, side)
@@ -152,6 +157,18 @@ class _Eye:
         return x.transpose(2, 0, 1).astype(self._dtype)
 
 
+def _check_size(pixels: Pixels, height: int, width: int, channels: int) -> None:
+    side = pixels.resize
+    if side is not None:
+        weights = side * max(height, width) * 8
+        require_memory("pixels.resize", weights + side * side * channels, f"a side of {side}")
+        height = width = side
+    # A space keeps two of its observations, as bounds.
+    needed = 3 * height * width * channels * pixels.frame_stack
+    given = f"{pixels.frame_stack} pictures of {height} x {width} pixels"
+    require_memory("pixels.frame_stack", needed, given)
+
+
 def treated(factory: Callable[[], gymnasium.Env], pixels: Pixels) -> gymnasium.Env:
     """Make an environment and wrap it; with `partial` as picklable as the factory."""
     return pixels.wrap(factory())
@@ -169,6 +186,7 @@ def _rendered_space(env: gymnasium.Env) -> spaces.Box:
             f"`render_mode` of {environment_name(env)} must be rgb_array to learn from what it "
             f"draws, got `{env.render_mode}`; hand it on in the factory"
         )
-    env.reset()
+    with gymnasium_reset(env):
+        env.reset()
     picture: Any = env.render()
     return spaces.Box(0, 255, np.shape(picture), np.uint8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Literal
 
 import gymnasium
@@ -20,6 +21,8 @@ from torchrl.data import (
     TensorSpec,
     Unbounded,
 )
+
+from torchrl_elegant.functional import allowed_choices, choose, uniform_sample
 
 DiscreteActions = Literal["one_hot", "categorical"]
 
@@ -44,6 +47,27 @@ class UnsupportedSpaceError(TypeError):
             f"The way out: convert it in a wrapper ({_WAY_OUT[role]}) and pass a callable that "
             "returns the wrapped environment, or pass a callable that returns a TorchRL EnvBase."
         )
+
+
+class BadActionError(FloatingPointError):
+    """A policy's action that is not a finite number, which no simulator is given.
+
+    >>> str(BadActionError(value=np.nan, row=1, env_name="toy").at_frame(7)).partition(";")[0]
+    '`action` must be finite, got `nan` from the policy for sub environment 1 of toy at frame 7'
+    """
+
+    def __init__(self, *, value: float, row: int, env_name: str, when: str = "") -> None:
+        self.value, self.row, self.env_name = value, row, env_name
+        super().__init__(
+            f"`action` must be finite, got `{value}` from the policy for sub environment {row} of "
+            f"{env_name}{when}; the networks have diverged: lower the learning rate or set "
+            "max_grad_norm"
+        )
+
+    def at_frame(self, frame: int) -> BadActionError:
+        """The same error, with the frame at which the action was to be taken."""
+        when = f" at frame {frame}"
+        return BadActionError(value=self.value, row=self.row, env_name=self.env_name, when=when)
 
 
 _SUPPORTED = {
@@ -183,7 +207,7 @@ def action_codec(
     [[0.0], [3.0]]
     """
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        return _box_codec(space)
+        return _box_codec(space, env_name)
     if isinstance(space, spaces.MultiBinary):
         return ActionCodec(spec=_binary_spec(space), decode=np.copy)
     if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
@@ -191,22 +215,33 @@ def action_codec(
     raise UnsupportedSpaceError(role="action", space=space, env_name=env_name)
 
 
-def _box_codec(space: spaces.Box) -> ActionCodec:
+def _box_codec(space: spaces.Box, env_name: str) -> ActionCodec:
     shape, low, high = space.shape or (1,), space.low, space.high
     flat = (lambda a: a.reshape(len(a))) if not space.shape else (lambda a: a)
     # Always a copy: a simulator may write into the action that it is given.
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         unbounded = Unbounded(shape, dtype=torch.float32)
-        return ActionCodec(spec=unbounded, decode=lambda a: flat(a).astype(space.dtype))
+        return ActionCodec(
+            spec=unbounded, decode=lambda a: _finite(flat(a), env_name).astype(space.dtype)
+        )
     center, half = _center_and_half(low, high)
 
     def decode(action: np.ndarray) -> np.ndarray:
         # A normal distribution has no bounds: the simulator gets the nearest action within its own.
         inside = np.minimum(np.maximum(flat(action), -1.0), 1.0)
-        return center + half * inside
+        return center + half * _finite(inside, env_name)
 
     spec = Bounded(-1.0, 1.0, shape, dtype=torch.float32)
     return ActionCodec(spec=spec, decode=decode, low=low, high=high)
+
+
+def _finite(action: np.ndarray, env_name: str) -> np.ndarray:
+    # One sum in place of a mask; huge finite values may overflow in it, and are told apart below.
+    if not isfinite(action.sum()) and not np.isfinite(action).all():
+        row = int(np.argwhere(~np.isfinite(action))[0][0])
+        value = float(action[row].flat[np.flatnonzero(~np.isfinite(action[row]))[0]])
+        raise BadActionError(value=value, row=row, env_name=env_name)
+    return action
 
 
 def _center_and_half(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -244,6 +279,23 @@ def _discrete_codec(
 
     multi = MultiOneHot(sizes, dtype=torch.int64)
     return ActionCodec(spec=multi, decode=decode, start=first, sizes=every)
+
+
+def random_allowed(spec: TensorSpec, mask: torch.Tensor) -> torch.Tensor:
+    """Draws actions evenly from those that ``mask`` ``[*B, n]`` allows; other specs have no masks.
+
+    >>> random_allowed(OneHot(3, dtype=torch.int64), torch.tensor([[0, 1, 0]])).tolist()
+    [[0, 1, 0]]
+    """
+    several = isinstance(spec, (MultiOneHot, MultiCategorical))
+    sizes = [int(n) for n in spec.nvec] if several else [spec.space.n]
+    form = "one_hot" if isinstance(spec, (OneHot, MultiOneHot)) else "categorical"
+    blocks = allowed_choices(mask, sizes).split(sizes, -1)
+    drawn = [choose(uniform_sample(block), block.shape[-1], form) for block in blocks]
+    if not several:
+        return drawn[0].to(spec.dtype)
+    joined = torch.cat(drawn, -1) if form == "one_hot" else torch.stack(drawn, -1)
+    return joined.to(spec.dtype)
 
 
 def environment_name(env: gymnasium.Env) -> str:

@@ -14,6 +14,7 @@ from torchrl.data import Bounded, TensorSpec
 from torchrl.envs import EnvBase, ParallelEnv, SerialEnv, TransformedEnv
 from torchrl.envs.env_creator import get_env_metadata
 from torchrl.envs.transforms import (
+    ActionMask,
     ActionScaling,
     ClipTransform,
     Compose,
@@ -22,6 +23,8 @@ from torchrl.envs.transforms import (
     StepCounter,
     Transform,
 )
+
+from torchrl_elegant.functional import action_mask_of
 
 
 class CompleteEnv(EnvBase):
@@ -115,6 +118,10 @@ def complete_env(env: EnvBase) -> Completion:
         missing.append(_reward_sum(env))
     if low is not None:
         missing.append(partial(ActionClipping, in_keys_inv=env.action_keys))
+    mask = action_mask_of(env)
+    if mask is not None:
+        # Random actions are allowed ones from here on; a transform that is there already may stay.
+        missing.append(partial(ActionMask, action_key=env.action_keys[0], mask_key=mask))
     return Completion(transforms=tuple(missing), action_low=low, action_high=high)
 
 

@@ -1,5 +1,6 @@
-"""Pure tensor equations; nothing here holds state or knows a TensorDict."""
+"""Pure tensor equations, and the rule by which an action mask is found; nothing holds state."""
 
+from torchrl_elegant.functional.action_masks import ACTION_MASK, action_mask_of
 from torchrl_elegant.functional.advantage import (
     VTraceEstimate,
     discounted_sum,
@@ -9,12 +10,14 @@ from torchrl_elegant.functional.advantage import (
 )
 from torchrl_elegant.functional.bellman import Spans, bellman_target, soft_value, spans
 from torchrl_elegant.functional.categorical import (
+    allowed_choices,
     categorical_entropy,
     categorical_sample,
     categorical_slope,
     choose,
     chosen,
     dueling_values,
+    uniform_sample,
 )
 from torchrl_elegant.functional.ensembles import (
     actor_ratio,
@@ -41,7 +44,12 @@ from torchrl_elegant.functional.hamiltonian import (
     steps_of,
 )
 from torchrl_elegant.functional.images import LUMA, area_weights, has_channels_last, is_image
-from torchrl_elegant.functional.perceptron import SLOPES, perceptron, perceptron_gradient
+from torchrl_elegant.functional.perceptron import (
+    SLOPES,
+    perceptron,
+    perceptron_gradient,
+    perceptrons,
+)
 from torchrl_elegant.functional.surrogate import (
     clipped_surrogate,
     clipped_surrogate_slope,
@@ -56,13 +64,16 @@ from torchrl_elegant.functional.value_loss import (
 )
 
 __all__ = [
+    "ACTION_MASK",
     "LUMA",
     "SLOPES",
     "Form",
     "Spans",
     "Steps",
     "VTraceEstimate",
+    "action_mask_of",
     "actor_ratio",
+    "allowed_choices",
     "area_weights",
     "bellman_target",
     "categorical_entropy",
@@ -92,6 +103,7 @@ __all__ = [
     "normal_slopes",
     "perceptron",
     "perceptron_gradient",
+    "perceptrons",
     "ratio_statistics",
     "reduce_members",
     "soft_value",
@@ -101,6 +113,7 @@ __all__ = [
     "squashed_sample",
     "standardized",
     "steps_of",
+    "uniform_sample",
     "value_loss",
     "value_slope",
     "vtrace",

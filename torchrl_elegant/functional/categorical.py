@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -18,6 +20,30 @@ def categorical_sample(logits: Tensor) -> Tensor:
     """
     clocks = torch.empty_like(logits).exponential_().log_()
     return (logits - clocks).argmax(-1)  # [*B]
+
+
+def allowed_choices(mask: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Choices that ``mask`` ``[*B, sum(sizes)]`` allows, for one or several choices side by side.
+
+    Where it forbids all of a choice, as at the end of a game, all of it is allowed.
+
+    >>> import torch
+    >>> allowed_choices(torch.tensor([[1, 0, 0, 0], [0, 1, 1, 1]]), (2, 2)).int().tolist()
+    [[1, 0, 1, 1], [0, 1, 1, 1]]
+    """
+    blocks = (mask != 0).split(list(sizes), -1)
+    return torch.cat([block | ~block.any(-1, keepdim=True) for block in blocks], -1)
+
+
+def uniform_sample(allowed: Tensor) -> Tensor:
+    """Indices ``[*B]`` drawn evenly from those that are allowed ``[*B, n]``.
+
+    >>> import torch
+    >>> uniform_sample(torch.tensor([[True, False], [False, True]])).tolist()
+    [0, 1]
+    """
+    even = torch.zeros(allowed.shape, device=allowed.device)
+    return categorical_sample(even.masked_fill(~allowed, -torch.inf))
 
 
 def categorical_slope(
@@ -50,7 +76,8 @@ def categorical_entropy(log_probs: Tensor) -> Tensor:
     0.6931
     """
     probs = log_probs.exp()
-    return -(probs * log_probs.clamp_min(torch.finfo(log_probs.dtype).min)).sum(-1)
+    # Its gradient is multiplied by others before it meets the zero.
+    return -(probs * log_probs.clamp_min(-1e4)).sum(-1)
 
 
 def dueling_values(value: Tensor, advantage: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ def normal_log_prob(loc: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
     >>> round(normal_log_prob(torch.zeros(1), torch.zeros(1), torch.zeros(1)).item(), 4)
     -0.9189
     """
-    return _NormalLogProb.apply(loc, log_std, action)
+    return _NormalLogProb.apply(loc, log_std, action)[0]
 
 
 def normal_score(
@@ -83,15 +83,21 @@ def normal_entropy(log_std: Tensor) -> Tensor:
 
 
 class _NormalLogProb(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, loc: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
+    def forward(loc: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, ...]:
         log_prob, parts = normal_score(loc, log_std, action)
-        ctx.save_for_backward(*parts)
-        return log_prob
+        return log_prob, *parts
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*output[1:])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         return (*normal_slopes(grad, *ctx.saved_tensors), None)
 
 
@@ -125,8 +131,8 @@ def squashed_sample(loc: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor
     >>> action.item(), round(log_prob.item(), 4)
     (0.0, -0.9189)
     """
-    if torch.is_grad_enabled() and (loc.requires_grad or log_std.requires_grad):
-        return _SquashedSample.apply(loc, log_std, noise)
+    if torch.is_grad_enabled():  # under vmap a tensor does not tell whether it requires one
+        return _SquashedSample.apply(loc, log_std, noise)[:2]
     return _sample(loc, log_std, noise)[:2]
 
 
@@ -156,15 +162,23 @@ def _sample(loc: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor
 
 
 class _SquashedSample(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, loc: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        action, log_prob, spread = _sample(loc, log_std, noise)
+    def forward(loc: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return _sample(loc, log_std, noise)
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        action, _, spread = output
+        ctx.mark_non_differentiable(spread)
         ctx.save_for_backward(action, spread)
-        return action, log_prob
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_action: Tensor, grad_log_prob: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(
+        ctx, grad_action: Tensor, grad_log_prob: Tensor, _: Tensor
+    ) -> tuple[Tensor, Tensor, None]:
         action, spread = ctx.saved_tensors
         weight = grad_log_prob.unsqueeze(-1)  # [*B, 1]
         # d log(1 - tanh(u)^2) / du = -2 tanh(u); d tanh(u) / du = 1 - tanh(u)^2

@@ -72,7 +72,7 @@ def hamiltonian(
     >>> round(hamiltonian(half, torch.tensor([[1.0, 4.0]]), form="log").item(), 4)
     6.2383
     """
-    return _Hamiltonian.apply(log_prob, gain, behavior, form, clip)
+    return _Hamiltonian.apply(log_prob, gain, behavior, form, clip)[0]
 
 
 def hamiltonian_slope(
@@ -112,21 +112,25 @@ def _from_here_on(values: Tensor) -> Tensor:
 
 
 class _Hamiltonian(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(
-        ctx,
         log_prob: Tensor,
         gain: Tensor,
         behavior: Tensor | None,
         form: Form,
         clip: float | None,
-    ) -> Tensor:
-        energy, slope = hamiltonian_slope(log_prob, gain, behavior, form=form, clip=clip)
-        ctx.save_for_backward(slope)
-        return energy
+    ) -> tuple[Tensor, Tensor]:
+        return hamiltonian_slope(log_prob, gain, behavior, form=form, clip=clip)
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         (slope,) = ctx.saved_tensors
         return grad.unsqueeze(1) * slope, None, None, None, None

@@ -21,6 +21,31 @@ SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 Layers = Sequence[tuple[Tensor, Tensor]]  # weight [out, in] and bias [out] of each
 
 
+def perceptrons(
+    x: Tensor, layers: Layers, activations: Sequence[Callable[[Tensor], Tensor] | None]
+) -> Tensor:
+    """Outputs ``[N, B, out]`` of N perceptrons of equal shape, in batched matrix products.
+
+    Weights are ``[N, in, out]`` and biases ``[N, 1, out]``; the input ``[B, in]`` is shared by all,
+    or ``[N, B, in]``. An activation may be in place; None leaves a layer linear.
+
+    >>> import torch
+    >>> layers = [(torch.ones(2, 3, 1), torch.tensor([[[0.0]], [[1.0]]]))]
+    >>> perceptrons(torch.ones(1, 3), layers, [None]).flatten().tolist()
+    [3.0, 4.0]
+    """
+    x = x.expand(layers[0][0].shape[0], *x.shape[-2:])  # [N, B, in]
+    for (weight, bias), activate in zip(layers, activations, strict=True):
+        if weight.shape[-1] > 1:
+            x = torch.baddbmm(bias, x, weight)  # [N, B, out]
+        else:
+            # A matrix product with one column takes several times as long in both passes.
+            x = (x * weight.transpose(1, 2)).sum(-1, keepdim=True) + bias
+        if activate is not None:
+            x = activate(x)
+    return x
+
+
 def perceptron(
     x: Tensor, layers: Layers, activate: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, list[Tensor]]:

@@ -20,7 +20,7 @@ def clipped_surrogate(
     >>> clipped_surrogate(log_ratio, torch.tensor([1.0, 1.0, -1.0, -1.0]), 0.8, 1.2).tolist()
     [1.2000000476837158, 0.5, -1.5, -0.800000011920929]
     """
-    return _ClippedSurrogate.apply(log_ratio, advantage, low, high)
+    return _ClippedSurrogate.apply(log_ratio, advantage, low, high)[0]
 
 
 def clipped_surrogate_slope(
@@ -77,15 +77,20 @@ def kl_estimate(log_ratio: Tensor) -> Tensor:
 
 
 class _ClippedSurrogate(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx, log_ratio: Tensor, advantage: Tensor, low: Tensor | float, high: Tensor | float
-    ) -> Tensor:
-        gain, slope = clipped_surrogate_slope(log_ratio, advantage, low, high)
-        ctx.save_for_backward(slope)
-        return gain
+    generate_vmap_rule = True
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def forward(
+        log_ratio: Tensor, advantage: Tensor, low: Tensor | float, high: Tensor | float
+    ) -> tuple[Tensor, Tensor]:
+        return clipped_surrogate_slope(log_ratio, advantage, low, high)
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         (slope,) = ctx.saved_tensors
         return grad * slope, None, None, None

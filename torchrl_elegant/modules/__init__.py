@@ -22,9 +22,16 @@ from torchrl_elegant.modules.exploration import (
     OrnsteinUhlenbeckNoise,
     make_noise,
 )
+from torchrl_elegant.modules.fit import fit_actor, fit_critic, fit_q_network, fit_value
+from torchrl_elegant.modules.foreign import (
+    ForeignActor,
+    ForeignQNetwork,
+    NoSpecification,
+    trained,
+)
 from torchrl_elegant.modules.gaussian import GaussianActor
 from torchrl_elegant.modules.inputs import ConvEncoder, Inputs
-from torchrl_elegant.modules.mlp import ACTIVATIONS, MLP
+from torchrl_elegant.modules.mlp import ACTIVATIONS, MLP, layer_normalized
 from torchrl_elegant.modules.multi_categorical import MultiCategoricalActor
 from torchrl_elegant.modules.normalization import NormalizedActor, ObservationNorm, normalizable
 from torchrl_elegant.modules.q_network import DuelingMLP, EpsilonGreedyActor, QNetwork
@@ -45,11 +52,14 @@ __all__ = [
     "EnsembleMLP",
     "EpsilonGreedyActor",
     "FixedTemperature",
+    "ForeignActor",
+    "ForeignQNetwork",
     "GaussianActor",
     "GaussianNoise",
     "Inputs",
     "LearnedTemperature",
     "MultiCategoricalActor",
+    "NoSpecification",
     "Noise",
     "NoisyActor",
     "NormalizedActor",
@@ -68,7 +78,13 @@ __all__ = [
     "build_q_network",
     "build_stochastic_actor",
     "build_value",
+    "fit_actor",
+    "fit_critic",
+    "fit_q_network",
+    "fit_value",
+    "layer_normalized",
     "make_noise",
     "normalizable",
     "observation_shapes",
+    "trained",
 ]

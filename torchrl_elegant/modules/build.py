@@ -17,7 +17,7 @@ from torchrl.data import (
 )
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.functional import is_image
+from torchrl_elegant.functional import ACTION_MASK, action_mask_of, is_image
 from torchrl_elegant.modules.bounded_actor import (
     BoundedActor,
     DeterministicActor,
@@ -90,8 +90,8 @@ def _choices(spec: TensorSpec) -> str:
     return f"{spec.space.n} choices" if single else f"space `{spec.space}`"
 
 
-# Counters of environments; a policy that read them would learn the time.
-BOOKKEEPING = frozenset({"step_count", "episode_reward", "traj_ids"})
+# Counters of environments, from which a policy would learn the time; and masks, which are no input.
+BOOKKEEPING = frozenset({"step_count", "episode_reward", "traj_ids", ACTION_MASK})
 
 
 def observation_shapes(
@@ -101,7 +101,8 @@ def observation_shapes(
 
     Args:
         env: the environment.
-        in_keys: entries in the order in which a network reads them; None for all but counters.
+        in_keys: entries in the order in which a network reads them; None for all but counters and
+            action masks.
 
     >>> from torchrl.envs import GymEnv
     >>> observation_shapes(GymEnv("Pendulum-v1"))
@@ -246,10 +247,12 @@ def build_stochastic_actor(
         actor = GaussianActor(action_shape=spec.shape, log_std=log_std, **shared)
     elif kind == "discrete":
         form: DiscreteForm = "one_hot" if isinstance(spec, OneHot) else "categorical"
-        actor = CategoricalActor(choices=spec.space.n, form=form, **shared)
+        mask = action_mask_of(env)
+        actor = CategoricalActor(choices=spec.space.n, form=form, action_mask=mask, **shared)
     elif kind == "multi-discrete":
         form = "one_hot" if isinstance(spec, MultiOneHot) else "categorical"
-        actor = MultiCategoricalActor(choices=spec.nvec, form=form, **shared)
+        mask = action_mask_of(env)
+        actor = MultiCategoricalActor(choices=spec.nvec, form=form, action_mask=mask, **shared)
     else:
         raise ActionSpaceError(
             f"a stochastic actor needs one continuous action or discrete ones, got "
@@ -343,4 +346,5 @@ def _discrete(env: EnvBase, algorithm: str, in_keys: Sequence[NestedKey] | None)
         "choices": spec.space.n,
         "form": "one_hot" if isinstance(spec, OneHot) else "categorical",
         "action_key": key,
+        "action_mask": action_mask_of(env),
     }

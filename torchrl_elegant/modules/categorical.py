@@ -79,6 +79,7 @@ class CategoricalActor(StochasticActor):
         form: form of the action, ``"one_hot"`` or ``"categorical"`` (an index).
         num_cells, activation: of the perceptron.
         action_key: entry of the action.
+        action_mask: entry that allows actions; None: all are allowed.
 
     >>> import torch
     >>> from tensordict import TensorDict
@@ -96,6 +97,7 @@ class CategoricalActor(StochasticActor):
         num_cells: Sequence[int] = (64, 64),
         activation: str = "tanh",
         action_key: NestedKey = "action",
+        action_mask: NestedKey | None = None,
     ) -> None:
         check_choices(choices, form)
         super().__init__(
@@ -104,6 +106,8 @@ class CategoricalActor(StochasticActor):
             num_cells=num_cells,
             activation=activation,
             action_key=action_key,
+            action_mask=action_mask,
+            sizes=(choices,),
         )
         self.choices, self.form = choices, form
 
@@ -118,4 +122,8 @@ class CategoricalActor(StochasticActor):
         return (OneHotCategorical if self.form == "one_hot" else Categorical)(logits=logits)
 
     def spec_dict(self) -> dict[str, Any]:
-        return super().spec_dict() | {"choices": self.choices, "form": self.form}
+        return super().spec_dict() | {
+            "choices": self.choices,
+            "form": self.form,
+            "action_mask": self.action_mask,
+        }

@@ -11,8 +11,9 @@ from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 
+from torchrl_elegant.functional import perceptrons
 from torchrl_elegant.modules.inputs import Inputs
-from torchrl_elegant.modules.mlp import ACTIVATIONS, check_architecture, hidden_gain
+from torchrl_elegant.modules.mlp import activation_of, check_architecture, hidden_gain
 
 
 class EnsembleMLP(nn.Module):
@@ -44,7 +45,7 @@ class EnsembleMLP(nn.Module):
         check_architecture(num_cells, activation)
         self.num_members = num_members
         self.activation = activation
-        self._activate = ACTIVATIONS[activation]
+        self._activate = activation_of(activation)
         sizes = [in_features, *num_cells, out_features]
         self._names = [f"{kind}_{i}" for i in range(len(sizes) - 1) for kind in ("weight", "bias")]
         for i, (a, b) in enumerate(pairwise(sizes)):
@@ -68,18 +69,8 @@ class EnsembleMLP(nn.Module):
         return self._run(x, [getattr(self, name).detach()[:first] for name in self._names])
 
     def _run(self, x: Tensor, params: list[Tensor]) -> Tensor:
-        x = x.expand(params[0].shape[0], *x.shape[-2:])  # [N, B, in]
-        last = len(params) - 2
-        for i in range(0, len(params), 2):
-            weight, bias = params[i : i + 2]
-            if weight.shape[-1] > 1:
-                x = torch.baddbmm(bias, x, weight)  # [N, B, out]
-            else:
-                # A matrix product with one column takes several times as long in both passes.
-                x = (x * weight.transpose(1, 2)).sum(-1, keepdim=True) + bias
-            if i < last:
-                x = self._activate(x)
-        return x
+        layers = list(zip(params[::2], params[1::2], strict=True))
+        return perceptrons(x, layers, [*[self._activate] * (len(layers) - 1), None])
 
 
 class EnsembleCritic(TensorDictModuleBase):

@@ -63,7 +63,9 @@ class ConvEncoder(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         """``[*B, *shape]`` -> ``[*B, features]``."""
         x = image.reshape(-1, *image.shape[-3:])
-        if torch.is_grad_enabled() or len(x) <= _CHUNK:
+        # An exported program takes batches of any size.
+        whole = torch.is_grad_enabled() or torch.compiler.is_exporting()
+        if whole or len(x) <= _CHUNK:
             encoded = self._encode(x)
         else:
             encoded = torch.cat([self._encode(part) for part in x.split(_CHUNK)])

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 def _silu(x: Tensor) -> Tensor:
     # Its gradient reads the pre-activation.
-    return F.silu(x, inplace=not x.requires_grad)
+    return F.silu(x, inplace=not torch.is_grad_enabled())
 
 
 # In-place variants: the pre-activation is never needed again, and a fresh buffer per layer costs
@@ -30,17 +30,42 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+# Before the name of an activation.
+_NORMALIZED = "layer_norm_"
+
+
+def layer_normalized(activation: str) -> str:
+    """Name of an activation behind a layer normalization without parameters (arXiv:1607.06450).
+
+    >>> function = activation_of(layer_normalized("relu"))
+    >>> function(torch.tensor([1.0, 3.0])).tolist()[0]
+    0.0
+    """
+    return f"{_NORMALIZED}{activation}"
+
+
+def activation_of(name: str) -> Callable[[Tensor], Tensor]:
+    """The function that a name in ``ACTIVATIONS`` stands for, or ``layer_normalized`` of one."""
+    if name in ACTIVATIONS:
+        return ACTIVATIONS[name]
+    return partial(_normalize, ACTIVATIONS[name.removeprefix(_NORMALIZED)])
+
+
+def _normalize(activate: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    return activate(F.layer_norm(x, x.shape[-1:]))
+
+
 def check_architecture(num_cells: Sequence[int], activation: str) -> None:
     """Refuse impossible sizes and unknown activations."""
     if any(not isinstance(cells, int) or cells < 1 for cells in num_cells):
         raise ValueError(f"`num_cells` must hold positive integers, got `{tuple(num_cells)}`")
-    if activation not in ACTIVATIONS:
+    if activation.removeprefix(_NORMALIZED) not in ACTIVATIONS:
         raise ValueError(f"`activation` must be one of {sorted(ACTIVATIONS)}, got `{activation}`")
 
 
 def hidden_gain(activation: str) -> float:
     """Gain that keeps the variance of a layer's output, by activation."""
-    return math.sqrt(2.0) if activation not in ("tanh",) else 5.0 / 3.0
+    return 5.0 / 3.0 if activation.removeprefix(_NORMALIZED) == "tanh" else math.sqrt(2.0)
 
 
 class MLP(nn.Module):
@@ -49,7 +74,7 @@ class MLP(nn.Module):
     Args:
         in_features, out_features: sizes of input and output.
         num_cells: sizes of the hidden layers; may be empty.
-        activation: a name from ``ACTIVATIONS``.
+        activation: a name from ``ACTIVATIONS``, or ``layer_normalized`` of one.
         output_gain: scale of the last layer's orthogonal weights.
 
     >>> import torch
@@ -69,7 +94,7 @@ class MLP(nn.Module):
         super().__init__()
         check_architecture(num_cells, activation)
         self.activation = activation
-        self.activate = ACTIVATIONS[activation]
+        self.activate = activation_of(activation)
         sizes = [in_features, *num_cells, out_features]
         layers = [nn.Linear(a, b) for a, b in pairwise(sizes)]
         self.layers = nn.ModuleList(layers)

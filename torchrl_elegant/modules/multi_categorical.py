@@ -105,6 +105,7 @@ class MultiCategoricalActor(StochasticActor):
             index for each component).
         num_cells, activation: of the perceptron.
         action_key: entry of the action.
+        action_mask: entry that allows actions; None: all are allowed.
 
     >>> import torch
     >>> from tensordict import TensorDict
@@ -123,6 +124,7 @@ class MultiCategoricalActor(StochasticActor):
         num_cells: Sequence[int] = (64, 64),
         activation: str = "tanh",
         action_key: NestedKey = "action",
+        action_mask: NestedKey | None = None,
     ) -> None:
         choices = tuple(int(count) for count in choices)
         if not choices or min(choices) < 1:
@@ -135,6 +137,8 @@ class MultiCategoricalActor(StochasticActor):
             num_cells=num_cells,
             activation=activation,
             action_key=action_key,
+            action_mask=action_mask,
+            sizes=choices,
         )
         self.choices, self.form = choices, form
         present = torch.arange(max(choices)) < torch.tensor(choices).unsqueeze(-1)  # [K, N]
@@ -157,4 +161,8 @@ class MultiCategoricalActor(StochasticActor):
         )
 
     def spec_dict(self) -> dict[str, Any]:
-        return super().spec_dict() | {"choices": list(self.choices), "form": self.form}
+        return super().spec_dict() | {
+            "choices": list(self.choices),
+            "form": self.form,
+            "action_mask": self.action_mask,
+        }

@@ -50,6 +50,12 @@ class ObservationNorm(nn.Module):
         getattr(self, f"mean_{name}").copy_(mean)
         getattr(self, f"scale_{name}").copy_(scale)
 
+    def scales(self, key: NestedKey) -> tuple[Tensor, Tensor]:
+        """Mean and factor of one entry, as copies in float64."""
+        name = self._names[key]
+        mean, scale = getattr(self, f"mean_{name}"), getattr(self, f"scale_{name}")
+        return mean.double(), scale.double()
+
     def forward(self, key: NestedKey, value: Tensor) -> Tensor:
         """Normalizes one entry ``[*B, *shape]``; an entry that is not in ``shapes`` is left."""
         if key not in self._names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,11 +12,17 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 from torchrl.envs.utils import ExplorationType, exploration_type
 
-from torchrl_elegant.functional import choose, chosen, dueling_values
+from torchrl_elegant.functional import (
+    allowed_choices,
+    choose,
+    chosen,
+    dueling_values,
+    uniform_sample,
+)
+from torchrl_elegant.modules.action_mask import FORBIDDEN_VALUE, network_over
 from torchrl_elegant.modules.categorical import DiscreteForm, check_choices
 from torchrl_elegant.modules.ensemble import EnsembleMLP
-from torchrl_elegant.modules.inputs import Inputs
-from torchrl_elegant.modules.mlp import ACTIVATIONS, check_architecture, hidden_gain
+from torchrl_elegant.modules.mlp import activation_of, check_architecture, hidden_gain
 
 
 class DuelingMLP(nn.Module):
@@ -44,7 +51,7 @@ class DuelingMLP(nn.Module):
         if not num_cells:
             raise ValueError("`num_cells` must hold the streams' hidden layer, got `()`")
         self.activation = activation
-        self._activate = ACTIVATIONS[activation]
+        self._activate = activation_of(activation)
         *shared, last = num_cells
         self.body = EnsembleMLP(
             num_members=num_members,
@@ -80,6 +87,8 @@ class QNetwork(TensorDictModuleBase):
         form: form of the action, ``"one_hot"`` or ``"categorical"`` (an index).
         num_cells, activation: of the perceptron.
         action_key: entry of the action.
+        action_mask: entry that allows actions; the values of others are ``FORBIDDEN_VALUE``, so
+            that no maximum takes one. None: all are allowed.
 
     >>> import torch
     >>> from tensordict import TensorDict
@@ -100,23 +109,31 @@ class QNetwork(TensorDictModuleBase):
         num_cells: Sequence[int] = (64, 64),
         activation: str = "relu",
         action_key: NestedKey = "action",
+        action_mask: NestedKey | None = None,
     ) -> None:
         super().__init__()
         check_choices(choices, form)
-        self.inputs = Inputs(observation)
+        self._observation, self.action_mask = dict(observation), action_mask
+        make = partial(
+            DuelingMLP if dueling else EnsembleMLP,
+            num_members=num_members,
+            out_features=choices,
+            num_cells=num_cells,
+            activation=activation,
+        )
+        self.inputs, self.net = network_over(
+            observation,
+            lambda features: make(in_features=features),
+            action_mask=action_mask,
+            sizes=(choices,),
+            fill=FORBIDDEN_VALUE,
+        )
         self.in_keys = list(self.inputs.keys)
         self.out_keys = [action_key, "action_value", "chosen_action_value"]
         # TorchRL's losses read this name.
         self.action_space = form
         self.choices, self.num_members, self.dueling = choices, num_members, dueling
         self._num_cells = tuple(num_cells)
-        self.net = (DuelingMLP if dueling else EnsembleMLP)(
-            num_members=num_members,
-            in_features=self.inputs.features,
-            out_features=choices,
-            num_cells=num_cells,
-            activation=activation,
-        )
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         value = self.mean_values([tensordict.get(key) for key in self.in_keys])
@@ -142,7 +159,7 @@ class QNetwork(TensorDictModuleBase):
     def spec_dict(self) -> dict[str, Any]:
         """Plain data from which the same architecture can be built."""
         return {
-            "observation": self.inputs.spec_dict(),
+            "observation": {key: list(shape) for key, shape in self._observation.items()},
             "choices": self.choices,
             "num_members": self.num_members,
             "dueling": self.dueling,
@@ -150,6 +167,7 @@ class QNetwork(TensorDictModuleBase):
             "num_cells": list(self._num_cells),
             "activation": self.net.activation,
             "action_key": self.out_keys[0],
+            "action_mask": self.action_mask,
         }
 
 
@@ -157,9 +175,10 @@ class EpsilonGreedyActor(TensorDictModuleBase):
     """An actor that takes the action of highest value, or with probability epsilon a random one.
 
     It explores under ``ExplorationType.RANDOM`` or with no type set, in each row by itself, and
-    takes the best action otherwise. TorchRL's ``EGreedyModule`` behind a ``QValueActor`` does the
-    same; this one is called by collectors without a TensorDict, and its ``epsilon`` is a buffer, so
-    it travels to collector processes with the weights.
+    takes the best action otherwise; where the network has an action mask, only allowed ones.
+    TorchRL's ``EGreedyModule`` behind a ``QValueActor`` does the same; this one is called by
+    collectors without a TensorDict, and its ``epsilon`` is a buffer, so it travels to collector
+    processes with the weights.
 
     Args:
         network: Q(s, .), shared with the loss that trains it, not copied.
@@ -195,8 +214,15 @@ class EpsilonGreedyActor(TensorDictModuleBase):
         index = self.network.mean_values(observation).detach().argmax(-1)  # [*B]
         if exploration_type() in (None, ExplorationType.RANDOM):
             explores = torch.rand(index.shape, device=index.device) < self.epsilon
-            index = torch.where(explores, torch.randint_like(index, self.network.choices), index)
+            index = torch.where(explores, self._any(index, observation[-1]), index)
         return choose(index, self.network.choices, self.network.action_space)
+
+    def _any(self, index: Tensor, mask: Tensor) -> Tensor:
+        """Random actions; ``mask``, the last entry of the observation, counts where it is one."""
+        choices = self.network.choices
+        if self.network.action_mask is None:
+            return torch.randint_like(index, choices)
+        return uniform_sample(allowed_choices(mask, (choices,)))
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = self.act(*(tensordict.get(key) for key in self.in_keys))

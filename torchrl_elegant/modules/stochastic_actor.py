@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from tensordict import NestedKey, TensorDictBase
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torchrl.envs.utils import ExplorationType, exploration_type
 
-from torchrl_elegant.modules.inputs import Inputs
+from torchrl_elegant.modules.action_mask import network_over
 from torchrl_elegant.modules.mlp import MLP
 from torchrl_elegant.modules.rollout import ActorRollout
 
@@ -54,6 +55,8 @@ class StochasticActor(TensorDictModuleBase):
         num_cells, activation: of the perceptron.
         action_key: entry of the action; the log-probability goes to ``<action_key>_log_prob``
             beside it.
+        action_mask: entry that allows discrete actions, read as the last of ``in_keys``.
+        sizes: number of actions of each discrete choice, where there is a mask.
     """
 
     # TorchRL's VTrace reads these from an actor.
@@ -68,21 +71,26 @@ class StochasticActor(TensorDictModuleBase):
         num_cells: Sequence[int],
         activation: str,
         action_key: NestedKey,
+        action_mask: NestedKey | None = None,
+        sizes: Sequence[int] = (),
     ) -> None:
         super().__init__()
-        self.inputs = Inputs(observation)
-        self.in_keys = list(self.inputs.keys)
-        log_prob_key = _beside(action_key)
-        self.out_keys = [action_key, log_prob_key]
-        self.dist_sample_keys, self.log_prob_keys = [action_key], [log_prob_key]
-        self._num_cells = tuple(num_cells)
-        self.net = MLP(
-            in_features=self.inputs.features,
+        self._observation, self.action_mask = dict(observation), action_mask
+        make = partial(
+            MLP,
             out_features=outputs,
             num_cells=num_cells,
             activation=activation,
             output_gain=0.01,
         )
+        self.inputs, self.net = network_over(
+            observation, lambda n: make(in_features=n), action_mask=action_mask, sizes=sizes
+        )
+        self.in_keys = list(self.inputs.keys)
+        log_prob_key = _beside(action_key)
+        self.out_keys = [action_key, log_prob_key]
+        self.dist_sample_keys, self.log_prob_keys = [action_key], [log_prob_key]
+        self._num_cells = tuple(num_cells)
 
     def head(self, observation: Sequence[Tensor]) -> Head:
         """The distribution at observations given in the order of ``in_keys``."""
@@ -128,7 +136,7 @@ class StochasticActor(TensorDictModuleBase):
     def spec_dict(self) -> dict[str, Any]:
         """Plain data from which the same architecture can be built."""
         return {
-            "observation": self.inputs.spec_dict(),
+            "observation": {key: list(shape) for key, shape in self._observation.items()},
             "num_cells": list(self._num_cells),
             "activation": self.net.activation,
             "action_key": self.out_keys[0],

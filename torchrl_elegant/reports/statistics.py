@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,8 +87,34 @@ class Bootstrap:
 
     def of(self, runs: ArrayLike, statistic: Statistic) -> Interval:
         """A statistic of one group of runs."""
-        found, drawn = self._drawn(_runs("runs", runs), statistic, self._generator())
-        return self._interval(found, drawn)
+        return self.stratified([runs], statistic)
+
+    def stratified(self, strata: Sequence[ArrayLike], statistic: Statistic) -> Interval:
+        """A statistic of all runs of several strata, such as environments.
+
+        Each stratum is resampled by itself, so that every resample holds as many runs of it.
+
+        >>> Bootstrap().stratified([[1.0, 1.0], [3.0, 3.0]], mean)
+        Interval(value=2.0, low=2.0, high=2.0)
+        """
+        found, drawn = self._pooled(strata, self._generator())
+        return self._interval(_reduced(statistic, found[None])[0], _reduced(statistic, drawn))
+
+    def profile(
+        self, strata: Sequence[ArrayLike], thresholds: ArrayLike
+    ) -> tuple[Array, Array, Array]:
+        """The share of runs above each threshold, and its bounds (Agarwal et al. 2021).
+
+        >>> share, low, high = Bootstrap().profile([[1.0, 1.0, 1.0]], [0.0, 1.0])
+        >>> share.tolist(), low.tolist(), high.tolist()
+        ([1.0, 0.0], [1.0, 0.0], [1.0, 0.0])
+        """
+        found, drawn = self._pooled(strata, self._generator())
+        bounds = np.asarray(thresholds, dtype=float)
+        shares = np.stack([(drawn > bound).mean(-1) for bound in bounds], -1)
+        tail = (1.0 - self.confidence) / 2.0
+        low, high = np.quantile(shares, [tail, 1.0 - tail], axis=0)
+        return (found > bounds[:, None]).mean(-1), low, high
 
     def difference(self, runs: ArrayLike, base: ArrayLike, statistic: Statistic) -> Interval:
         """s(runs) - s(base). Either group is resampled by itself.
@@ -117,13 +143,26 @@ class Bootstrap:
         >>> Bootstrap().probability_of_improvement([2.0, 3.0], [1.0, 2.0]).value
         0.875
         """
-        own, other, generator = _runs("runs", runs), _runs("base", base), self._generator()
-        wins = (own[:, None] > other) + 0.5 * (own[:, None] == other)
-        # A resample is how often it holds each run: pairs are compared once for all of them.
-        own_counts = self._counts(own.size, generator)
-        other_counts = self._counts(other.size, generator)
-        drawn = ((own_counts @ wins) * other_counts).sum(-1) / wins.size
-        return self._interval(wins.mean(), drawn)
+        return self.stratified_improvement([runs], [base])
+
+    def stratified_improvement(
+        self, strata: Sequence[ArrayLike], bases: Sequence[ArrayLike]
+    ) -> Interval:
+        """The probability of improvement, averaged over strata; each has its own base runs.
+
+        >>> Bootstrap().stratified_improvement([[2.0], [1.0]], [[1.0], [2.0]]).value
+        0.5
+        """
+        generator, found, drawn = self._generator(), [], []
+        for runs, base in zip(strata, bases, strict=True):
+            own, other = _runs("runs", runs), _runs("base", base)
+            wins = (own[:, None] > other) + 0.5 * (own[:, None] == other)
+            # A resample is how often it holds each run: pairs are compared once for all of them.
+            own_counts = self._counts(own.size, generator)
+            other_counts = self._counts(other.size, generator)
+            found.append(wins.mean())
+            drawn.append(((own_counts @ wins) * other_counts).sum(-1) / wins.size)
+        return self._interval(np.mean(found), np.mean(drawn, 0))
 
     def _generator(self) -> np.random.Generator:
         return np.random.default_rng(self.seed)
@@ -146,6 +185,18 @@ class Bootstrap:
         """The statistic of the runs, and of every resample, [resamples]."""
         chosen = generator.integers(numbers.size, size=(self.resamples, numbers.size))
         return _reduced(statistic, numbers[None])[0], _reduced(statistic, numbers[chosen])
+
+    def _pooled(
+        self, strata: Sequence[ArrayLike], generator: np.random.Generator
+    ) -> tuple[Array, Array]:
+        """All runs, and their resamples stratum by stratum, [resamples, runs]."""
+        if not strata:
+            raise ValueError("`strata` must hold at least one row of runs, got none")
+        rows = [_runs("runs", runs) for runs in strata]
+        shapes = [(self.resamples, row.size) for row in rows]
+        chosen = [generator.integers(shape[1], size=shape) for shape in shapes]
+        drawn = [row[index] for row, index in zip(rows, chosen, strict=True)]
+        return np.concatenate(rows), np.concatenate(drawn, -1)
 
     def _interval(self, value: Array, drawn: Array) -> Interval:
         drawn = drawn[np.isfinite(drawn)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
@@ -11,7 +12,6 @@ from collections.abc import Collection, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torchrl._utils import logger
 from torchrl.checkpoint import Checkpoint, CheckpointError
 from torchrl.data import ReplayBuffer
 
@@ -23,6 +23,8 @@ from torchrl_elegant.runs.files import (
     sync_tree,
     write_digests,
 )
+
+logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"checkpoint-(\d{12})-(\d{6})")
 _LITTER = re.compile(r"\.(saving|removing)-[0-9a-f]{32}")
@@ -105,6 +107,10 @@ class Checkpoints:
             shutil.rmtree(stage, ignore_errors=True)
         self._prune()
         return path
+
+    def names(self) -> list[str]:
+        """Names of all checkpoints in the order of saving, whole or not."""
+        return [entry.path.name for entry in self._entries()]
 
     def latest(self) -> Path | None:
         """The newest checkpoint that is whole; damaged ones are passed over with a warning."""

@@ -2,47 +2,100 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
+import torch
 from torchrl.envs import EnvBase
+from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.config.text import UsageError
-from torchrl_elegant.envs import sub_seeds
-from torchrl_elegant.envs.make import find_factory
+from torchrl_elegant.runs.config_file import run_of
+from torchrl_elegant.runs.film import write_film
+from torchrl_elegant.runs.folder import RunFolder
 from torchrl_elegant.runs.policy import Policy
-from torchrl_elegant.runs.train import stored_run
+from torchrl_elegant.runs.trial import Env
+from torchrl_elegant.runs.trust import Trust
 from torchrl_elegant.trainers.environments import Environments
 from torchrl_elegant.trainers.evaluation import Evaluation, PolicyEvaluator
 from torchrl_elegant.trainers.run_config import RunConfig
 
-# Simulators render up to hundreds of frames a second; a GIF cannot show more than fifty.
-_MAX_FPS = 50
-_MAX_PICTURES = 1_000
 
-
-def evaluate_run(
+def evaluate(
     folder: str | Path,
     *,
     episodes: int = 20,
     policy: Literal["final", "best"] = "final",
     seed: int = 1_000,
-    video: bool = False,
-) -> tuple[Evaluation, Path | None]:
-    """Play whole episodes with the deterministic policy; the film's path, if one was asked for."""
-    folder = Path(folder)
-    _, run, _ = stored_run(folder, option="run")
-    loaded = Policy.load(policy_path(folder, policy))
-    # First, because what cannot be filmed should not cost an evaluation to find out.
-    film = write_film(folder / "video.gif", run, loaded, seed=seed) if video else None
-    environments = Environments(run)
+    trust: bool | Trust = False,
+    env_factory: Env = None,
+    max_eval_steps: int | None = None,
+) -> Evaluation:
+    """Play whole episodes with a run's deterministic policy.
+
+    Args:
+        folder: a run folder.
+        episodes: how many.
+        policy: ``policy.pt`` or ``policy_best.pt``.
+        seed: of the environment.
+        trust: whether the stored name of the environment may run code (see ``resume``).
+        env_factory: callable or name to make environments with, in place of the stored name.
+        max_eval_steps: steps after which an episode counts as it is; None for those of the run.
+    """
+    run, source = _run_of(folder, trust, env_factory)
+    path = policy_path(folder, policy)
+    loaded = Policy.load(path)
+    with _environment(run, source, episodes, seed) as env:
+        _refuse_another_policy(loaded, env, path, run.env)
+        most = max_eval_steps or run.max_eval_steps
+        return PolicyEvaluator(env, loaded.actor, episodes=episodes, max_steps=most).evaluate()
+
+
+def film(
+    folder: str | Path,
+    path: str | Path | None = None,
+    *,
+    policy: Literal["final", "best"] = "final",
+    seed: int = 1_000,
+    trust: bool | Trust = False,
+    env_factory: Env = None,
+) -> Path:
+    """Film one episode of a run's deterministic policy as a GIF, the first that ``evaluate`` plays.
+
+    Args:
+        folder: a run folder.
+        path: the file, which is replaced; None for ``video.gif`` in the run folder.
+        policy, seed, trust, env_factory: as in ``evaluate``.
+    """
+    run, source = _run_of(folder, trust, env_factory)
+    stored = policy_path(folder, policy)
+    loaded = Policy.load(stored)
+    with _environment(run, source, 1, seed) as env:
+        _refuse_another_policy(loaded, env, stored, run.env)
+    path = Path(folder) / "video.gif" if path is None else Path(path)
+    return write_film(path, run, loaded, seed=seed, env=source)
+
+
+def _run_of(
+    folder: str | Path, trust: bool | Trust, env_factory: Env
+) -> tuple[RunConfig, str | Callable[..., Any]]:
+    """Options of a stored run, and what its environments are made with."""
+    trust = Trust.of(trust)
+    _, run = run_of(RunFolder.open(folder, option="run").read_config(), trust=trust)
+    return run, env_factory or trust.environment(run.env, run.env_kwargs)
+
+
+@contextmanager
+def _environment(run: RunConfig, source: Env, episodes: int, seed: int) -> Iterator[EnvBase]:
+    environments = Environments(run, source)
     try:
-        env = environments.alone(episodes, seed)
-    except (ValueError, TypeError, ImportError) as error:
-        raise UsageError(str(error)) from error
-    try:
-        return PolicyEvaluator(env, loaded.actor, episodes=episodes).evaluate(), film
+        try:
+            env = environments.alone(episodes, seed)
+        except (ValueError, TypeError, ImportError) as error:
+            raise UsageError(str(error)) from error
+        yield env
     finally:
         environments.close()
 
@@ -58,68 +111,24 @@ def policy_path(folder: str | Path, policy: Literal["final", "best"]) -> Path:
     return path
 
 
-def write_film(path: Path, run: RunConfig, policy: Policy, *, seed: int) -> Path:
-    """Render one episode into an animated GIF."""
-    env = _rendering_environment(run)
-    pictures: list[Any] = []
-    rate = env.metadata.get("render_fps", 30)
-    skip = max(1, round(rate / _MAX_FPS))
+def _refuse_another_policy(policy: Policy, env: EnvBase, path: Path, name: str) -> None:
+    """Let the policy act once on made-up observations: sizes that do not fit are told here."""
+    keys, made_up = policy.actor.in_keys, env.fake_tensordict()
+    wanted = made_up.get(env.action_key).shape
     try:
-        # The seed that the evaluation's environment gives its first episode.
-        observation, _ = env.reset(seed=sub_seeds(seed, 1)[0])
-        over, step = False, 0
-        while not over and len(pictures) < _MAX_PICTURES:
-            if step % skip == 0:
-                pictures.append(_palette(_picture(env, run.env)))
-            observation, _, terminated, truncated, _ = env.step(policy(observation))
-            over, step = terminated or truncated, step + 1
-    finally:
-        env.close()
-    pictures[0].save(
-        path,
-        save_all=True,
-        append_images=pictures[1:],
-        duration=round(1_000 * skip / rate),
-        loop=0,
-        optimize=False,
-    )
-    return path
-
-
-def _rendering_environment(run: RunConfig) -> Any:
-    try:
-        env = find_factory(run.env, {**run.env_kwargs, "render_mode": "rgb_array"})()
-    except Exception as error:
+        # No action at all may be chosen under a mask of zeros.
+        seen = made_up.select(*keys).apply(lambda x: x | True if x.dtype == torch.bool else x)
+        with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+            found = policy.actor(seen).get(env.action_key).shape
+    except (RuntimeError, KeyError, ValueError):
+        found = None
+    if found != wanted:
+        batch = len(env.batch_size)
+        specs = dict(env.observation_spec.items(True, True))
+        read = [key for key in specs if key in keys] or list(specs)
+        sizes = ", ".join(f"{key} {tuple(specs[key].shape[batch:])}" for key in read)
         raise UsageError(
-            f"`video` must be false for `{run.env}`, which cannot render: {error}"
-        ) from error
-    if isinstance(env, EnvBase):
-        raise UsageError(f"`video` must be false for the TorchRL environment `{run.env}`")
-    pixels = run.pixels
-    return env if pixels is None else pixels.wrap(env)
-
-
-def _picture(env: Any, name: str) -> np.ndarray:
-    try:
-        picture = env.render()
-    except Exception as error:
-        raise UsageError(
-            f"`video` must be false for `{name}` here, whose render() failed: {error}"
-        ) from error
-    if not isinstance(picture, np.ndarray):
-        raise UsageError(
-            f"`video` must be false for `{name}`, whose render() gave no picture but "
-            f"{type(picture).__name__}"
+            f"`run` must hold a policy of its own environment, got {str(path)!r}, trained on "
+            f"{policy.metadata.get('env')!r}, which does not fit {name!r} with {sizes} and actions "
+            f"{tuple(wanted[batch:])}; put the run's own policy back"
         )
-    return picture
-
-
-def _palette(picture: np.ndarray) -> Any:
-    """A third of the memory, and what a GIF holds anyway."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise UsageError(
-            "`video` needs a package that is not installed: pip install torchrl_elegant[video]"
-        ) from error
-    return Image.fromarray(picture).convert("P", palette=Image.Palette.ADAPTIVE)

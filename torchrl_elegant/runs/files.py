@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import io
 import json
+import logging
 import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
-from torchrl._utils import logger
-from torchrl.checkpoint import StateDictCheckpointAdapter
+from torchrl.checkpoint import CheckpointError, StateDictCheckpointAdapter
 
 from torchrl_elegant.config.text import UsageError
+
+logger = logging.getLogger(__name__)
+
+
+#: Errors of a disk, or of a user's share of it, that takes no more.
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_file(path: str | Path, data: bytes) -> None:
@@ -38,9 +46,23 @@ def write_file(path: str | Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(stage, path)
+    except OSError as error:
+        # A write that fails names no file, and the stage is of no interest.
+        error.filename = str(path)
+        raise
     finally:
         stage.unlink(missing_ok=True)
     sync_directory(path.parent)
+
+
+def free_path(path: Path) -> Path:
+    """The first of `name-1.csv`, `name-2.csv`, ... beside `path` that is not there yet.
+
+    >>> free_path(Path("/nowhere/metrics.csv")).name
+    'metrics-1.csv'
+    """
+    numbered = (path.with_stem(f"{path.stem}-{number}") for number in count(1))
+    return next(other for other in numbered if not other.exists())
 
 
 def sync_directory(path: Path) -> None:
@@ -84,6 +106,8 @@ def find_damage(root: Path) -> str | None:
         digests = json.loads((root / _DIGESTS).read_text(encoding="utf-8"))
         if "manifest.json" not in digests:
             return f"{_DIGESTS} does not cover it"
+        if unknown := {path.relative_to(root).as_posix() for path in _files(root)} - set(digests):
+            return f"{_DIGESTS} does not cover {min(unknown)}"
         for name, digest in digests.items():
             if _digest(root / name) != digest:
                 return f"{name} is not what was written"
@@ -121,6 +145,12 @@ class TorchAdapter(StateDictCheckpointAdapter):
     ) -> Any:
         path.mkdir(parents=True, exist_ok=True)
         write_torch(path / self.state_torch, component.state_dict(*args, **kwargs))
+
+    def load(self, component: Any, path: Path, **options: Any) -> Any:
+        # TorchRL would go on to forms that can hold pickles, and so the code of strangers.
+        if not (path / self.state_torch).is_file():
+            raise CheckpointError(f"{path} must hold {self.state_torch}, got none")
+        return super().load(component, path, **options)
 
 
 def write_torch(path: Path, state: Any) -> None:

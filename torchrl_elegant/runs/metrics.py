@@ -1,18 +1,37 @@
-"""`metrics.csv`: one row per evaluation, readable at any moment and after any kill."""
+"""`metrics.csv`, a row for each evaluation, and `episodes.csv`; readable after any kill."""
 
 from __future__ import annotations
 
 import csv
 import io
+import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
-from torchrl._utils import logger
-
-from torchrl_elegant.config.text import UsageError
+from torchrl_elegant.config.text import UsageError, brief
 from torchrl_elegant.runs.files import write_file
+from torchrl_elegant.trainers.clock import PACE_COLUMNS
+
+logger = logging.getLogger(__name__)
+
+#: Columns of `metrics.csv` that every algorithm has.
+COLUMNS = (
+    "frames",
+    "updates",
+    "seconds",
+    "return_mean",
+    "return_std",
+    "return_ci95",
+    "length_mean",
+    "train_return",
+    *PACE_COLUMNS,
+)
+EPISODE_COLUMNS = ("frame", "seconds", "return", "length")
+# First column of a table of evaluations, and of one of episodes.
+_FIRST = (["frames"], ["frame"])
 
 
 def read_metrics(path: str | Path) -> list[dict[str, float]]:
@@ -25,13 +44,12 @@ def read_metrics(path: str | Path) -> list[dict[str, float]]:
     ...     read_metrics(path)
     [{'frames': 100.0, 'loss': 0.5}]
     """
-    columns, lines = _parse(Path(path).read_bytes())
-    rows = []
-    for line in lines:
-        cells = next(csv.reader([line.decode()]))
-        values = (float(cell) if cell else math.nan for cell in cells)
-        rows.append(dict(zip(columns, values, strict=True)))
-    return rows
+    path = Path(path)
+    columns, lines = _parse(path)
+    return [
+        dict(zip(columns, _numbers(path, number, line), strict=True))
+        for number, line in enumerate(lines, 2)
+    ]
 
 
 class MetricsFile:
@@ -50,28 +68,29 @@ class MetricsFile:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.columns, _ = _parse(self.path.read_bytes())
+        self.columns, _ = _parse(self.path)
 
     @classmethod
     def create(cls, path: str | Path, columns: Sequence[str]) -> MetricsFile:
         """Write the header of a new file."""
         columns = list(columns)
-        if columns[:1] != ["frames"] or len(set(columns)) != len(columns):
+        if columns[:1] not in _FIRST or len(set(columns)) != len(columns):
             raise UsageError(f"`columns` must be distinct and start with frames, got {columns!r}")
         write_file(path, _line(columns))
         return cls(path)
 
-    def append(self, row: Mapping[str, float | None]) -> None:
-        """Add a row and make it durable; columns without a value stay empty."""
-        unknown = sorted(set(row) - set(self.columns))
+    def append(self, *rows: Mapping[str, float | None]) -> None:
+        """Add all of the rows or none, and make them durable; cells without a value stay empty."""
+        unknown = sorted({name for row in rows for name in row} - set(self.columns))
         if unknown:
             raise UsageError(f"`row` must hold columns of {self.path.name}, got {unknown!r}")
-        line = _line([_cell(row.get(column)) for column in self.columns])
+        cells = ([_cell(row.get(column)) for column in self.columns] for row in rows)
+        lines = b"".join(map(_line, cells))
         # Unbuffered, so that a full disk is met here and not when the file is closed.
         with self.path.open("ab", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
             try:
-                _write_all(file, line)
+                _write_all(file, lines)
                 os.fsync(file.fileno())
             except OSError:
                 # Half a row would swallow the next one.
@@ -87,9 +106,9 @@ class MetricsFile:
 
         A run that goes on with other options can have more to tell.
         """
-        new = [column for column in columns if column not in self.columns]
+        new = [column for column in dict.fromkeys(columns) if column not in self.columns]
         if new:
-            _, lines = _parse(self.path.read_bytes())
+            _, lines = _parse(self.path)
             more = b"," * len(new) + b"\n"
             rows = [line[:-1] + more for line in lines]
             write_file(self.path, b"".join([_line([*self.columns, *new]), *rows]))
@@ -102,8 +121,11 @@ class MetricsFile:
         work that is lost.
         """
         data = self.path.read_bytes()
-        _, lines = _parse(data)
-        kept = [line for line in lines if float(line.split(b",", 1)[0]) <= frames]
+        _, lines = _parse(self.path)
+        rows = [
+            (_numbers(self.path, number, line)[0], line) for number, line in enumerate(lines, 2)
+        ]
+        kept = [line for at, line in rows if at <= frames]
         content = b"".join([_line(self.columns), *kept])
         if content != data:
             write_file(self.path, content)
@@ -113,13 +135,46 @@ class MetricsFile:
         return len(lines) - len(kept)
 
 
-def _parse(data: bytes) -> tuple[list[str], list[bytes]]:
+def _parse(path: Path) -> tuple[list[str], list[bytes]]:
     """Columns and whole lines. A line without its end may have lost digits as well."""
-    lines = [line for line in data.splitlines(keepends=True) if line.endswith(b"\n")]
-    if not lines:
-        raise UsageError("the metrics file must start with a line of column names, got none")
-    columns = next(csv.reader([lines[0].decode()]))
-    return columns, [line for line in lines[1:] if line.count(b",") == len(columns) - 1]
+    lines = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    columns = _cells(lines[0]) if lines else []
+    if columns[:1] not in _FIRST or len(set(columns)) != len(columns):
+        found = b"".join(lines[:1]).decode(errors="replace")
+        raise UsageError(
+            f"{brief(path)} must start with a line of column names, the first of them frames, got "
+            f"{brief(found)!r}; put the file back as the run wrote it"
+        )
+    rows, commas = lines[1:], len(columns) - 1
+    if rows and rows[-1].count(b",") < commas:
+        # A process that is killed may leave half of the last one.
+        rows.pop()
+    for number, line in enumerate(rows, 2):
+        if line.count(b",") != commas:
+            _refuse_row(path, number, line)
+    return columns, rows
+
+
+def _cells(line: bytes) -> list[str]:
+    try:
+        return next(csv.reader([line.decode()]), [])
+    except (UnicodeDecodeError, csv.Error):
+        return []
+
+
+def _numbers(path: Path, number: int, line: bytes) -> list[float]:
+    """Numbers of a row, which is the file's line of that number; empty cells are NaN."""
+    try:
+        return [float(cell) if cell else math.nan for cell in line.decode().strip().split(",")]
+    except ValueError:
+        _refuse_row(path, number, line)
+
+
+def _refuse_row(path: Path, number: int, line: bytes) -> NoReturn:
+    raise UsageError(
+        f"{brief(path)} must hold a number or nothing for each column, got "
+        f"{brief(line.decode(errors='replace'))!r} in row {number}; mend the row, or remove it"
+    )
 
 
 def _line(cells: Sequence[str]) -> bytes:

@@ -1,4 +1,4 @@
-"""Monitor of a run: evaluation, metrics, checkpoints, and reasons to stop."""
+"""Monitor of a run: evaluation, metrics, checkpoints, callbacks, and reasons to stop."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType, TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
-from torchrl._utils import logger
 
-from torchrl_elegant.runs.checkpoints import CheckpointError, Checkpoints
+from torchrl_elegant.runs.callbacks import Callback, Callbacks, RunningRun
+from torchrl_elegant.runs.checkpoints import Checkpoints
 from torchrl_elegant.runs.reporter import Reporter
 from torchrl_elegant.trainers.clock import Clock, Pace
 from torchrl_elegant.trainers.evaluation import Evaluation, PlayStopped
-from torchrl_elegant.trainers.learner import DivergedError, Learner
+from torchrl_elegant.trainers.learner import DivergedError
 from torchrl_elegant.trainers.ranks import Ranks
-from torchrl_elegant.trainers.run_config import RunConfig
 from torchrl_elegant.trainers.sources import Source
 
 
@@ -118,7 +116,6 @@ class Progress:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self.best_return = -math.inf
         self.evaluated_at = -1
 
     def state_dict(self) -> dict[str, Any]:
@@ -134,34 +131,22 @@ class Follower:
     def __init__(self, signals: StopSignals, ranks: Ranks) -> None:
         self.signals, self.ranks = signals, ranks
         self.clock = Clock()
+        self.stopped_by: str | None = None
+
+    def start(self) -> None:
+        """Leave the beginning to the first rank."""
 
     def note(self, terms: Mapping[str, Tensor]) -> None:
         """Leave the terms to the first rank."""
 
     def after(self, source: Source) -> bool:
         """True if all ranks go on."""
-        return self.ranks.agree(not self.signals.requested)
+        self.stopped_by = self.ranks.agree(self.signals.reason)
+        return self.stopped_by is None
 
     def finish(self, source: Source) -> None:
-        """Leave the end to the first rank."""
-
-
-@contextmanager
-def despite_full_disk() -> Iterator[None]:
-    """Go on where nothing can be written: a full disk must not cost what has been learned.
-
-    The last good checkpoint stays, and the run writes again when the next one is due.
-    """
-    try:
-        yield
-    except (CheckpointError, OSError) as error:
-        logger.warning("%s; training goes on", error)
-
-
-class Evaluator(Protocol):
-    """Player of whole episodes; ``PlayStopped`` ends it where ``should_stop`` says so."""
-
-    def evaluate(self, should_stop: Callable[[], bool]) -> Evaluation: ...
+        """Leave the end to the first rank, and take over its reason."""
+        self.stopped_by = self.ranks.agree(self.stopped_by or self.signals.reason)
 
 
 # Seconds between two looks for a `stop` file in the run folder.
@@ -172,59 +157,69 @@ class Monitor:
     """Looks after a run between its updates.
 
     Args:
-        run: intervals, targets and totals.
-        learner: whose policy is evaluated and saved.
+        view: the run, as callbacks see it.
         progress: what outlives the process, part of the checkpoints.
         reporter: writes rows, policies and pictures.
         checkpoints: saves everything a resumed run needs.
-        evaluator: plays evaluation episodes.
+        callbacks: told what happens.
         signals: asks for a stop from outside.
-        ranks: the first rank has the monitor, all the others a ``Follower``.
 
-    A loop tells ``clock`` what it does, as ``train_off_policy`` shows; evaluations, and whatever is
-    written, the monitor tells it itself.
+    Of several ranks the first has the monitor, all the others a ``Follower``. A loop tells
+    ``clock`` what it does, as ``train_off_policy`` shows; evaluations, and whatever is written, the
+    monitor tells it itself.
     """
 
     def __init__(
         self,
+        view: RunningRun,
         *,
-        run: RunConfig,
-        learner: Learner,
         progress: Progress,
         reporter: Reporter,
         checkpoints: Checkpoints,
-        evaluator: Evaluator,
+        callbacks: Callbacks,
         signals: StopSignals,
-        ranks: Ranks,
     ) -> None:
-        self.run, self.learner, self.progress = run, learner, progress
-        self.reporter, self.checkpoints = reporter, checkpoints
-        self.evaluator, self.signals, self.ranks = evaluator, signals, ranks
-        self.stop_reason: str | None = None
+        self.view, self.trial, self.clock = view, view.trial, view.clock
+        self.run, self.learner = view.trial.run, view.trial.learner
+        self.progress, self.reporter, self.checkpoints = progress, reporter, checkpoints
+        self.callbacks, self.signals = callbacks, signals
         self._averages = Averages()
-        self.clock = Clock()
-        frames = learner.ledger.frames
-        self._pace = Pace(self.clock, frames=frames, updates=learner.updates)
+        frames = view.frames
+        self._pace = Pace(self.clock, frames=frames, updates=view.updates)
         self._seconds_before = progress.seconds
         self._next_look = 0.0
-        self._next_evaluation = _next_multiple(frames, run.eval_interval)
-        self._next_checkpoint = _next_multiple(frames, run.checkpoint_interval)
-        self._saved_at = (frames, learner.updates)
+        self._next_evaluation = _next_multiple(frames, self.run.eval_interval)
+        self._next_checkpoint = _next_multiple(frames, self.run.checkpoint_interval)
+        self._told_at = frames
+        self._saved_at = self._moment()
         self._abandoned = False
 
     @property
-    def frames(self) -> int:
-        """Frames, as the ledger has them."""
-        return self.learner.ledger.frames
+    def stopped_by(self) -> str | None:
+        """Reason of an early end."""
+        return self.view.stopped_by
+
+    def start(self) -> None:
+        """Tell the callbacks that the run begins."""
+        self._tell(self.callbacks.all, lambda callback: callback.on_start(self.view))
 
     def note(self, terms: Mapping[str, Tensor]) -> None:
         """Take in the terms of one update."""
         self._averages.add(terms)
+        if self.callbacks.on_update:
+            self._tell(
+                self.callbacks.on_update, lambda callback: callback.on_update(self.view, terms)
+            )
 
     def after(self, source: Source) -> bool:
         """Do what is due once ``source`` has handed over its frames; whether to go on."""
-        frames = self.frames
+        frames = self.view.frames
         self.reporter.advance(frames)
+        if self.run.episode_log:
+            self._note_episodes(source)
+        if frames > self._told_at:
+            self._told_at = frames
+            self._tell(self.callbacks.all, lambda callback: callback.on_rollout(self.view))
         # At the end of collection updates are still owed; `finish` waits for them.
         over = frames >= self.run.total_frames
         if frames >= self._next_evaluation and not over:
@@ -234,43 +229,57 @@ class Monitor:
             self._next_checkpoint = _next_multiple(frames, self.run.checkpoint_interval)
             self._save(source)
         self._look_for_stop()
-        return self.ranks.agree(self.stop_reason is None)
+        self.view.stopped_by = self.trial.ranks.agree(self.stopped_by)
+        return self.stopped_by is None
 
     def finish(self, source: Source) -> None:
         """Evaluate and save a last time."""
         # After a signal, save and exit without evaluating.
-        done = self._abandoned or self.progress.evaluated_at == self.frames
+        done = self._abandoned or self.progress.evaluated_at == self.view.frames
         if not self.signals.requested and not done:
             self._evaluate(source, lambda: self.signals.requested)
         self._save(source)
-        pace = self._pace.summary(frames=self.frames, updates=self.learner.updates)
-        with despite_full_disk():
-            self.reporter.finish(self.stop_reason, pace)
+        self._tell(self.callbacks.all, lambda callback: callback.on_end(self.view))
+        self.view.stopped_by = self.trial.ranks.agree(self.stopped_by or self.signals.reason)
+        pace = self._pace.summary(frames=self.view.frames, updates=self.view.updates)
+        self.reporter.finish(pace, self.checkpoints.latest() if self.view.unsaved else None)
+
+    def _tell(self, listeners: Iterable[Callback], tell: Callable[[Callback], None]) -> None:
+        """Call a method of each callback; where one fails, nothing that is learned is lost."""
+        for callback in listeners:
+            try:
+                tell(callback)
+            except Exception:
+                self._save(self.trial.source)
+                raise
 
     def _evaluate(self, source: Source, should_stop: Callable[[], bool]) -> None:
         self._require_sound()
         averages = self._averages.take()
         try:
             with self.clock.during("evaluate"):
-                evaluation = self.evaluator.evaluate(should_stop)
+                evaluation = self.trial.evaluate(should_stop)
         except PlayStopped:
             # Episodes may have no end: what is learned is saved, and nothing else done.
             self._abandoned = True
             return
         progress = self.progress
-        frames = progress.evaluated_at = self.frames
+        progress.evaluated_at = self.view.frames
         progress.seconds = self._seconds_before + self._pace.seconds
         row = self._row(source, evaluation, averages)
-        with self.clock.during("save"), despite_full_disk():
-            self.reporter.row(row)
-        if evaluation.return_mean > progress.best_return:
-            progress.best_return = evaluation.return_mean
-            with self.clock.during("save"), despite_full_disk():
-                self.reporter.best_policy(self.learner.policy, frames, evaluation)
-            self._save(source, evaluation)
         target = self.run.target_return
         if target is not None and evaluation.return_mean >= target:
-            self.stop_reason = f"the return {evaluation.return_mean:.1f} reached {target:g}"
+            self.view.stop("target_return")
+        try:
+            self._tell(
+                self.callbacks.all,
+                lambda callback: callback.on_evaluation(self.view, evaluation),
+            )
+        finally:
+            # Not lost with a callback that fails.
+            self.reporter.row({**row, **self.view.take_logged()})
+        if self.callbacks.best.is_best:
+            self._save(source, evaluation)
 
     def _require_sound(self) -> None:
         """On a GPU a loss is not looked at update by update, but what is stored must be sound."""
@@ -289,45 +298,55 @@ class Monitor:
         returned = source.train_return()
         trained = {} if returned is None else {"train_return": returned}
         return {
-            "frames": self.frames,
-            "updates": self.learner.updates,
+            "frames": self.view.frames,
+            "updates": self.view.updates,
             "seconds": self.progress.seconds,
             "return_mean": evaluation.return_mean,
             "return_std": evaluation.return_std,
             "return_ci95": evaluation.return_ci95,
             "length_mean": evaluation.length_mean,
             **trained,
-            **self._pace.row(frames=self.frames, updates=self.learner.updates),
+            **self._pace.row(frames=self.view.frames, updates=self.view.updates),
             **averages,
         }
 
     def _save(self, source: Source, evaluation: Evaluation | None = None) -> None:
-        progress = self.progress
-        saved = self._saved_at == (self.frames, self.learner.updates)
         # Saved once more with its return, without which the best checkpoint cannot be told.
-        if saved and evaluation is None:
+        if self._saved_at == self._moment() and evaluation is None:
             return
         self._require_sound()
-        progress.seconds = self._seconds_before + self._pace.seconds
+        self.progress.seconds = self._seconds_before + self._pace.seconds
         metadata = {} if evaluation is None else {"return_mean": evaluation.return_mean}
-        with self.clock.during("save"), despite_full_disk():
+        with self.view.storing("checkpoints"):
             with source.pause():
-                self.checkpoints.save(self.frames, metadata)
-            self._saved_at = (self.frames, self.learner.updates)
-            self.reporter.policy(self.learner.policy, self.frames)
+                if self.run.episode_log:
+                    self._note_episodes(source)
+                    self.reporter.write_episodes()
+                path = self.checkpoints.save(self.view.frames, metadata)
+            self._saved_at = self._moment()
+        self.reporter.policy(self.learner.policy, self.view.frames)
+        if "checkpoints" not in self.view.unsaved:
+            self._tell(self.callbacks.all, lambda callback: callback.on_checkpoint(self.view, path))
+
+    def _moment(self) -> tuple[int, int, int]:
+        return self.view.frames, self.view.updates, self.progress.evaluated_at
+
+    def _note_episodes(self, source: Source) -> None:
+        seconds = self._seconds_before + self._pace.seconds
+        self.reporter.note_episodes(source.episodes(), seconds)
 
     def _is_asked_to_stop(self) -> bool:
         self._look_for_stop()
-        return self.stop_reason is not None
+        return self.stopped_by is not None
 
     def _look_for_stop(self) -> None:
-        if self.signals.requested:
-            self.stop_reason = f"{self.signals.reason} received"
+        if self.signals.reason is not None:
+            self.view.stop(self.signals.reason)
         now = time.monotonic()
         if now >= self._next_look:
             self._next_look = now + _STOP_FILE_INTERVAL
             if self.reporter.stop_requested():
-                self.stop_reason = "the run folder holds a file named stop"
+                self.view.stop("stop file")
 
 
 def _next_multiple(frames: int, interval: int | None) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,11 +11,10 @@ import numpy as np
 import torch
 from tensordict import NestedKey, TensorDict
 from tensordict.nn import TensorDictModuleBase
-from torch.nn.functional import one_hot
+from torch import nn
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.config.text import UsageError, nearest
-from torchrl_elegant.functional import is_image
 from torchrl_elegant.modules import (
     CategoricalActor,
     DeterministicActor,
@@ -26,9 +23,12 @@ from torchrl_elegant.modules import (
     MultiCategoricalActor,
     NoisyActor,
     NormalizedActor,
+    NoSpecification,
     SquashedGaussianActor,
 )
-from torchrl_elegant.runs.files import write_file
+from torchrl_elegant.runs.exported.actions import Observed, PlainActions
+from torchrl_elegant.runs.exported.policy_file import PolicyFileError, read_page, write_page
+from torchrl_elegant.runs.exported.program_actor import ProgramActor, program_actor
 
 #: Name in the file -> callable that takes its ``spec_dict``; add your own to load your actors.
 BUILDERS: dict[str, Callable[..., TensorDictModuleBase]] = {
@@ -38,97 +38,11 @@ BUILDERS: dict[str, Callable[..., TensorDictModuleBase]] = {
     "GaussianActor": GaussianActor,
     "MultiCategoricalActor": MultiCategoricalActor,
     "NoisyActor": NoisyActor.from_spec,
+    "ProgramActor": ProgramActor,
     "SquashedGaussianActor": SquashedGaussianActor,
 }
 # It names another one.
 BUILDERS["NormalizedActor"] = partial(NormalizedActor.from_spec, BUILDERS)
-
-
-class Observed:
-    """Turns arrays, or mappings of arrays, into an actor's TensorDict.
-
-    Args:
-        keys: what the actor reads.
-        shapes: the shape of each entry, where it is known.
-        device: where the actor is.
-
-    >>> observed = Observed(["room"], {"room": (3,)}, torch.device("cpu"))
-    >>> observed({"room": 1, "clock": 0.5})["room"].tolist()
-    [0.0, 1.0, 0.0]
-    """
-
-    def __init__(
-        self,
-        keys: Sequence[NestedKey],
-        shapes: Mapping[NestedKey, Sequence[int]],
-        device: torch.device,
-    ) -> None:
-        self._keys, self._device = list(keys), device
-        self._shapes = {key: tuple(shape) for key, shape in shapes.items()}
-
-    def __call__(self, observation: Any) -> TensorDict:
-        if not isinstance(observation, Mapping):
-            (key,) = self._keys
-            return TensorDict({key: self._tensor(key, observation)})
-        data = TensorDict()
-        for key in self._keys:
-            value = observation
-            for name in (key,) if isinstance(key, str) else key:
-                value = value[name]
-            data.set(key, self._tensor(key, value))
-        return data
-
-    def _tensor(self, key: NestedKey, value: Any) -> torch.Tensor:
-        tensor = torch.as_tensor(np.asarray(value), device=self._device)
-        shape = self._shapes.get(key, ())
-        size = math.prod(shape)
-        if tensor.ndim == 0:
-            # Environments hand on a single number as a vector, a choice among many as one-hot.
-            tensor = one_hot(tensor, size) if size > 1 else tensor.reshape(1)
-        # The bytes of a picture are for its encoder to scale.
-        whole = not tensor.is_floating_point() and (size == 1 or is_image(shape))
-        return tensor if whole else tensor.float()
-
-
-class PlainActions:
-    """Actions in an environment's own units, as the metadata of a policy file describes them.
-
-    >>> actions = PlainActions({"discrete_actions": "one_hot", "action_start": 5})
-    >>> actions(np.array([0, 1, 0])).item()
-    6
-    """
-
-    def __init__(self, metadata: Mapping[str, Any]) -> None:
-        low, high = metadata.get("action_low"), metadata.get("action_high")
-        if (low is None) != (high is None):
-            raise UsageError(f"`action_low`, `action_high` must come together, got {low}, {high}")
-        self._low, self._high = (None if x is None else np.asarray(x) for x in (low, high))
-        self._form = metadata.get("discrete_actions")
-        if self._form not in (None, "one_hot", "categorical"):
-            raise UsageError(f"`discrete_actions` must be one_hot, categorical, got {self._form!r}")
-        self._start = np.asarray(metadata.get("action_start", 0))
-        self._sizes = metadata.get("action_sizes")
-
-    def __call__(self, action: np.ndarray) -> np.ndarray:
-        if self._form is not None:
-            return self._chosen(action)
-        if self._low is None or self._high is None:
-            return action
-        # Exact at both ends, unlike center + scale, so that rounding never leaves the bounds.
-        part = (np.clip(action, -1.0, 1.0) + 1) / 2
-        return (self._low * (1 - part) + self._high * part).astype(self._low.dtype)
-
-    def _chosen(self, action: np.ndarray) -> np.ndarray:
-        if self._sizes is None:
-            return (action.argmax(-1) if self._form == "one_hot" else action) + self._start
-        if self._form == "one_hot":
-            blocks = np.split(action, np.cumsum(self._sizes)[:-1], axis=-1)
-            action = np.stack([block.argmax(-1) for block in blocks], -1)
-        return action.reshape(*action.shape[:-1], *self._start.shape) + self._start
-
-
-_FORMAT = "torchrl_elegant.policy"
-_VERSION = 1
 
 
 @runtime_checkable
@@ -137,10 +51,6 @@ class Describable(Protocol):
 
     def spec_dict(self) -> dict[str, Any]:
         """Give the keyword arguments of the actor's builder in ``BUILDERS``."""
-
-
-class PolicyFileError(UsageError):
-    """A policy file that cannot be read."""
 
 
 def save_policy(
@@ -159,10 +69,11 @@ def save_policy(
             `action_high` (the environment's own bounds, to which the actor's -1 to 1 is
             stretched; None where the actor acts in the environment's units) and
             `discrete_actions` (`"one_hot"`, `"categorical"` or None), to whose choices it adds
-            `action_start`; `action_sizes` are those of several choices at once; the training loop
-            adds `env`, `frames`, `return_mean`, and `pixels`, with which
-            `Pixels(**pixels).wrap(env)` shows what the policy was trained on.
-        builder: the name in `BUILDERS` that makes such an actor; None: its class's name.
+            `action_start`; `action_sizes` are those of several choices at once; `observation`
+            maps entries to `[shape, dtype]`; the training loop adds `env`, `frames`, `return_mean`,
+            and `pixels`: `Pixels(**pixels).wrap(env)` shows what the policy was trained on.
+        builder: the name in `BUILDERS` that makes such an actor; None: its class's name. An actor
+            of another class is stored as a program of tensor operations (`runs.exported.program`).
 
     >>> import tempfile
     >>> from torchrl_elegant.modules import SquashedGaussianActor
@@ -172,38 +83,67 @@ def save_policy(
     ...     type(load_policy(f"{folder}/policy.pt")).__name__
     'SquashedGaussianActor'
     """
-    builder = builder or type(policy).__name__
-    if builder not in BUILDERS:
+    if builder is not None and builder not in BUILDERS:
         raise UsageError(
             f"`builder` must be in BUILDERS, got {builder!r}; {nearest(builder, BUILDERS)}"
         )
+    builder, spec, policy = describe(policy, metadata, builder)
     state = {
         key: value.detach().cpu().clone() if isinstance(value, torch.Tensor) else value
         for key, value in policy.state_dict().items()
     }
     page = {
-        "format": _FORMAT,
-        "version": _VERSION,
         "builder": builder,
-        "spec": _storable(policy.spec_dict(), "spec_dict()"),
+        "spec": _storable(spec, "spec_dict()"),
         "state": state,
         "metadata": _storable(metadata, "metadata"),
     }
-    data = io.BytesIO()
-    torch.save(page, data)
-    write_file(path, data.getvalue())
+    write_page(path, page)
+
+
+def describe(
+    policy: TensorDictModuleBase, metadata: Mapping[str, Any], builder: str | None = None
+) -> tuple[str, dict[str, Any], TensorDictModuleBase]:
+    """Builder's name, its keyword arguments, and the actor in the form that they build.
+
+    UsageError for an actor that can be stored in no form.
+    """
+    name = builder or type(policy).__name__
+    if name in BUILDERS and isinstance(policy, Describable):
+        try:
+            return name, policy.spec_dict(), policy
+        except NoSpecification:
+            pass
+    observed = Observed.of(policy.in_keys, metadata, _shapes(policy))
+    stored = program_actor(policy, observed.example(3, device_of(policy)))
+    return "ProgramActor", stored.spec_dict(), stored
+
+
+def _shapes(actor: TensorDictModuleBase) -> Mapping[NestedKey, Sequence[int]]:
+    """Shapes of observations that an actor itself tells."""
+    try:
+        return actor.spec_dict().get("observation", {}) if isinstance(actor, Describable) else {}
+    except NoSpecification:
+        return {}
+
+
+def device_of(policy: nn.Module) -> torch.device:
+    """Device of the parameters and buffers."""
+    tensors = (*policy.parameters(), *policy.buffers())
+    return tensors[0].device if tensors else torch.device("cpu")
 
 
 def load_policy(path: str | Path, device: torch.device | str = "cpu") -> TensorDictModuleBase:
     """The actor in a policy file, for a TorchRL collector or evaluator."""
-    return _build(_read(path), device)
+    return _build(read_page(path), path, device)
 
 
 class Policy:
     """A trained policy for a plain Gymnasium loop: `action = policy(observation)`.
 
-    Observations are arrays, or mappings of arrays where the environment's are; a leading batch
-    dimension passes through. Actions are deterministic and in the environment's own units.
+    Observations are arrays, or mappings of arrays where the environment's are; rows in front pass
+    through. Actions are in the environment's own units. A call gives the best action, `sample` one
+    that is drawn as in training.
 
     Args:
         actor: the actor, with `in_keys` among the observations and an `action` to write.
@@ -212,54 +152,100 @@ class Policy:
     >>> from tensordict.nn import TensorDictModule
     >>> actor = TensorDictModule(torch.nn.Tanh(), in_keys=["observation"], out_keys=["action"])
     >>> policy = Policy(actor, {"action_low": [-2.0], "action_high": [2.0]})
-    >>> policy(np.zeros(1))
-    array([0.])
+    >>> policy(np.zeros(1)), policy(np.zeros((5, 1))).shape
+    (array([0.]), (5, 1))
     """
 
     def __init__(self, actor: TensorDictModuleBase, metadata: Mapping[str, Any]) -> None:
         self.actor = actor
         self.metadata = dict(metadata)
         self._action_key = "action" if "action" in actor.out_keys else actor.out_keys[0]
-        self._in_own_units = PlainActions(metadata)
-        spec = actor.spec_dict() if isinstance(actor, Describable) else {}
-        shapes = spec.get("observation", {})
-        device = next((p.device for p in actor.parameters()), torch.device("cpu"))
-        self._observed = Observed(actor.in_keys, shapes, device)
+        self.in_own_units = PlainActions(metadata).to(device_of(actor))
+        self.observed = Observed.of(actor.in_keys, metadata, _shapes(actor))
 
     @classmethod
     def load(cls, path: str | Path, device: torch.device | str = "cpu") -> Policy:
-        """Read a policy file."""
-        page = _read(path)
-        return cls(_build(page, device), page["metadata"])
+        """Read a policy file. It is data: nothing in it is run, whoever wrote it."""
+        page = read_page(path)
+        return cls(_build(page, path, device), page["metadata"])
 
     def __call__(self, observation: Any) -> np.ndarray:
-        data = self._observed(observation)
-        with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
-            action = self.actor(data).get(self._action_key).cpu().numpy()
-        return self._in_own_units(action)
+        return self._act(observation, ExplorationType.DETERMINISTIC)
+
+    def sample(self, observation: Any) -> np.ndarray:
+        """An action drawn from the policy's distribution, or with the exploration of training.
+
+        A deterministic actor of a class that is not this package's is stored without noise: it
+        gives its best action here as well.
+        """
+        return self._act(observation, ExplorationType.RANDOM)
+
+    @property
+    def device(self) -> torch.device:
+        """Device on which actions are worked out."""
+        return device_of(self.actor)
+
+    def to(self, device: torch.device | str) -> Policy:
+        """Move to a device; gives the policy itself."""
+        self.actor.to(device)
+        self.in_own_units.to(device)
+        return self
+
+    def save(self, path: str | Path) -> Path:
+        """Write a policy file, which must be new."""
+        path = new_file(path)
+        save_policy(path, self.actor, self.metadata)
+        return path
+
+    def export(self, path: str | Path) -> Path:
+        """Write the policy for other programs: `.onnx`, or `.pt2` for `torch.export.load`.
+
+        See `runs.exported.formats.export_policy`. ONNX needs torchrl_elegant[export].
+        """
+        from torchrl_elegant.runs.exported.formats import export_policy
+
+        return export_policy(self, path)
+
+    def action(self, data: TensorDict) -> torch.Tensor:
+        """The action in the environment's units, at observations of the actor's own form."""
+        return self.in_own_units(self.actor(data).get(self._action_key))
+
+    def _act(self, observation: Any, mode: ExplorationType) -> np.ndarray:
+        data = self.observed(observation, self.device)
+        with torch.no_grad(), set_exploration_type(mode):
+            # A single action is a scalar, as simulators want it, and not an array without axes.
+            return self.action(data).cpu().numpy()[()]
 
 
-def _read(path: str | Path) -> dict[str, Any]:
+def new_file(path: str | Path) -> Path:
+    """The path of a file to write; UsageError where there is one, which is never overwritten."""
     path = Path(path)
-    if not path.is_file():
-        raise PolicyFileError(f"no policy file at {str(path)!r}")
-    try:
-        page = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise PolicyFileError(f"{str(path)!r} is not a readable policy file: {error}") from error
-    if not isinstance(page, dict) or page.get("format") != _FORMAT:
-        raise PolicyFileError(f"{str(path)!r} is a torch file, but not a policy file")
-    if (found := page["version"]) != _VERSION:
-        raise PolicyFileError(f"{str(path)!r} has format version {found}, not {_VERSION}")
-    return page
+    if path.exists():
+        raise UsageError(f"`path` must be new, got {str(path)!r}, which exists; name another file")
+    if not path.parent.is_dir():
+        raise UsageError(f"`path` must be in a folder that exists, got {str(path)!r}")
+    return path
 
 
-def _build(page: Mapping[str, Any], device: torch.device | str) -> TensorDictModuleBase:
+def _build(
+    page: Mapping[str, Any], path: str | Path, device: torch.device | str
+) -> TensorDictModuleBase:
     name = page["builder"]
     if name not in BUILDERS:
-        raise PolicyFileError(f"the policy needs the builder {name!r}: add it to BUILDERS")
-    actor = BUILDERS[name](**page["spec"])
-    actor.load_state_dict(page["state"])
+        raise PolicyFileError(
+            f"{str(path)!r} needs the builder {name!r}: add it to BUILDERS, or name the file that "
+            "adds it, as module=my_file"
+        )
+    try:
+        actor = BUILDERS[name](**page["spec"])
+        actor.load_state_dict(page["state"])
+    except Exception as error:
+        # A stranger's file may hold anything.
+        reason = "".join(str(error).strip().splitlines()[-1:])
+        raise PolicyFileError(
+            f"{str(path)!r} must hold what its builder {name!r} takes, got entries that do not "
+            f"fit: {reason}; load it with the builder that it was saved with"
+        ) from error
     return actor.to(device).eval()
 
 

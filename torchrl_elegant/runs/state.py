@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchrl._utils import logger
-
 from torchrl_elegant.algorithms import ALGORITHMS
 from torchrl_elegant.config.text import UsageError
+from torchrl_elegant.runs.callbacks import Callbacks
 from torchrl_elegant.runs.checkpoints import Checkpoints
 from torchrl_elegant.runs.config_file import from_yaml, to_yaml
-from torchrl_elegant.runs.files import sole_use
+from torchrl_elegant.runs.exported.policy_file import PolicyFileError, read_page
+from torchrl_elegant.runs.files import free_path, sole_use, write_file
 from torchrl_elegant.runs.folder import RunFolder, run_path
+from torchrl_elegant.runs.metrics import COLUMNS
 from torchrl_elegant.runs.monitor import Progress
-from torchrl_elegant.runs.reporter import COLUMNS
 from torchrl_elegant.runs.trial import Trial, configured_values_kept
 from torchrl_elegant.trainers.ranks import Ranks
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
 class RunState:
-    """Folder, checkpoints and progress of a run, as ``open_run`` gives them."""
+    """Folder, checkpoints, progress and callbacks of a run, as ``open_run`` gives them."""
 
     folder: RunFolder
     checkpoints: Checkpoints
     progress: Progress
+    callbacks: Callbacks
 
 
 @contextmanager
-def open_run(trial: Trial, *, folder: Path | None) -> Iterator[RunState]:
+def open_run(
+    trial: Trial, *, folder: Path | None, callbacks: Callbacks | None = None
+) -> Iterator[RunState]:
     """Make a new run's folder, or load the last whole checkpoint of the one in ``folder``.
 
     With several ranks the first alone writes. Each fills its own replay buffer anew when the run
@@ -46,13 +52,17 @@ def open_run(trial: Trial, *, folder: Path | None) -> Iterator[RunState]:
     else:
         opened = RunFolder.open(folder)
     with sole_use(opened.path) if ranks.is_first else nullcontext():
-        progress = Progress()
+        progress, callbacks = Progress(), callbacks or Callbacks()
         state = RunState(
-            folder=opened, checkpoints=_checkpoints(opened, trial, progress), progress=progress
+            folder=opened,
+            checkpoints=_checkpoints(opened, trial, progress, callbacks),
+            progress=progress,
+            callbacks=callbacks,
         )
         if folder is not None:
             _load(state, trial)
             if ranks.is_first:
+                _keep_copies(opened, trial.ledger.frames)
                 opened.resume(trial.ledger.frames, names)
                 opened.write_config(text)
         yield state
@@ -65,8 +75,11 @@ def _create(path: Path, text: str, columns: list[str], ranks: Ranks) -> RunFolde
     return RunFolder.open(ranks.same(path))
 
 
-def _checkpoints(opened: RunFolder, trial: Trial, progress: Progress) -> Checkpoints:
+def _checkpoints(
+    opened: RunFolder, trial: Trial, progress: Progress, callbacks: Callbacks
+) -> Checkpoints:
     components = {
+        "callbacks": callbacks,
         "learner": trial.learner,
         "ledger": trial.ledger,
         "progress": progress,
@@ -88,9 +101,61 @@ def _checkpoints(opened: RunFolder, trial: Trial, progress: Progress) -> Checkpo
     )
 
 
+def _refuse_to_start_over(state: RunState) -> None:
+    """Refuse a run without a whole checkpoint that has something to lose."""
+    folder, saved, rows = state.folder, state.checkpoints.names(), state.folder.metrics.rows()
+    # A kill while the first checkpoint is saved leaves the row and the best policy before it.
+    if not saved and not folder.policy_path.is_file() and len(rows) <= 1:
+        return
+    policies = {path: _frames_of(path) for path in folder.policy_paths if path.is_file()}
+    whole = [path for path, frames in policies.items() if frames is not None]
+    lost, way_out = [], "begin a new run in another folder=..."
+    if whole:
+        lost.append(f"a policy trained for {policies[whole[0]]} frames")
+        source = folder.path if whole[0] == folder.policy_path else whole[0]
+        way_out += f", from nothing or with start_from={source}"
+    elif policies:
+        lost.append("a damaged policy")
+    if rows:
+        lost.append(f"{len(rows)} rows of metrics up to frame {int(rows[-1]['frames'])}")
+    what = f"whose {len(saved)} checkpoints are all damaged" if saved else "without a checkpoint"
+    raise UsageError(
+        f"`resume` must find a whole checkpoint, got {str(folder.path)!r} {what}; to start over "
+        f"would lose {' and '.join(lost) or 'what they hold'}: {way_out}"
+    )
+
+
+def _keep_copies(folder: RunFolder, frames: int) -> None:
+    """Copy what is from later than ``frames``: the run is going to write over it."""
+    late = [path for path in folder.policy_paths if path.is_file() and _is_late(path, frames)]
+    if any(row["frames"] > frames for row in folder.metrics.rows()):
+        late.append(folder.metrics.path)
+    for path in late:
+        copy = free_path(path)
+        write_file(copy, path.read_bytes())
+        damaged = path != folder.metrics.path and _frames_of(path) is None
+        state = "is damaged" if damaged else f"is from after frame {frames}"
+        logger.info("%s %s: kept as %s", path, state, copy.name)
+
+
+def _is_late(policy: Path, frames: int) -> bool:
+    found = _frames_of(policy)
+    return found is None or found > frames
+
+
+def _frames_of(policy: Path) -> int | None:
+    """Frames that a policy was trained for; None where it is damaged or does not say."""
+    try:
+        frames = read_page(policy)["metadata"].get("frames")
+    except PolicyFileError:
+        return None
+    return frames if isinstance(frames, int) else None
+
+
 def _load(state: RunState, trial: Trial) -> None:
     path = state.checkpoints.latest()
     if path is None:
+        _refuse_to_start_over(state)
         logger.info("%s has no checkpoint yet: starting over", state.folder.path)
         return
     _, _, before = from_yaml(state.folder.read_config(), algorithms=ALGORITHMS)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,22 @@ import torch
 from tensordict.nn import TensorDictModuleBase
 
 from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
+from torchrl_elegant.config.blame import is_users_own
+from torchrl_elegant.config.machine import require_cores
+from torchrl_elegant.config.options import options_of, require_known
 from torchrl_elegant.config.text import UsageError
+from torchrl_elegant.runs.callbacks import Callback, Callbacks, RunningRun
 from torchrl_elegant.runs.config_file import from_yaml
 from torchrl_elegant.runs.folder import RunFolder
 from torchrl_elegant.runs.monitor import Follower, Monitor, StopSignals
-from torchrl_elegant.runs.policy import BUILDERS, Describable
+from torchrl_elegant.runs.policy import describe
 from torchrl_elegant.runs.reporter import Reporter
+from torchrl_elegant.runs.start import begin_with
 from torchrl_elegant.runs.state import RunState, open_run
 from torchrl_elegant.runs.trial import Trial, run_config
+from torchrl_elegant.runs.trust import Trust, know_environment, leads_back
 from torchrl_elegant.trainers.ranks import Ranks
 from torchrl_elegant.trainers.run_config import RunConfig
-from torchrl_elegant.trainers.watcher import Watcher
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,15 +36,36 @@ class TrainResult:
 
     ``policy`` is the trained actor, ``history`` the rows of ``metrics.csv``, ``folder`` where all
     of it is stored.
+
+    ``stopped_by`` says why it ended early: ``"SIGINT"``, ``"SIGTERM"``, ``"stop file"``,
+    ``"target_return"``, or a callback's reason; None where all frames were collected. ``unsaved``
+    names files that could not be written to the end, and since which frame.
     """
 
     policy: TensorDictModuleBase
     history: list[dict[str, float]]
     folder: Path
+    stopped_by: str | None = None
+    unsaved: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of a run: 1 where files could not be written, as shells have it after a signal.
+
+        A run that a ``stop`` file, ``target_return`` or a callback ended has done what it was told.
+        """
+        if self.unsaved:
+            return 1
+        return {"SIGINT": 130, "SIGTERM": 143}.get(self.stopped_by or "", 0)
 
 
 def train(
-    config: AlgorithmConfig, env: str | Callable[..., Any] | None = None, **run: Any
+    config: AlgorithmConfig,
+    env: str | Callable[..., Any] | None = None,
+    *,
+    callbacks: Sequence[Callback] = (),
+    start_from: str | Path | None = None,
+    **run: Any,
 ) -> TrainResult:
     """Train ``config``'s algorithm on ``env``.
 
@@ -47,6 +73,8 @@ def train(
         config: an algorithm's configuration, such as ``SACConfig(batch_size=64)``.
         env: a Gymnasium id, ``"package.module:factory"``, or a callable that returns a Gymnasium or
             TorchRL environment (see ``make_env``); None for the algorithm's ``example``.
+        callbacks: told what happens; they may log and stop the run.
+        start_from: run folder or policy file whose actor's parameters the new run begins with.
         run: fields of ``RunConfig``: ``total_frames``, ``seed``, ``device``, ``folder``, ...
 
     >>> import tempfile
@@ -57,82 +85,131 @@ def train(
     >>> int(result.history[-1]["frames"]), result.folder.name
     (30, 'run')
     """
-    return _run(run_config(config, env, **run), config, env, folder=None)
+    return _run(
+        run_config(config, env, **run), config, env, callbacks=callbacks, start_from=start_from
+    )
 
 
-def resume(folder: str | Path, **changes: Any) -> TrainResult:
+def resume(
+    folder: str | Path,
+    *,
+    trust: bool | Trust = False,
+    callbacks: Sequence[Callback] = (),
+    **changes: Any,
+) -> TrainResult:
     """Go on with the run in ``folder`` from its last whole checkpoint.
 
     Args:
         folder: a run folder.
-        changes: fields of ``RunConfig`` to change, such as a larger ``total_frames``; besides,
+        trust: whether stored names such as ``env: module:factory`` may run code; names that this
+            process has trained with, has imported or was given again need no trust.
+        callbacks: as in ``train``; they get back the state that they had.
+        changes: options of the run or of its algorithm, such as a larger ``total_frames``; besides,
             ``env_factory``: the callable to make environments with, for a run that was started
-            with one that cannot be imported by its name, such as a lambda.
+            with one that cannot be imported by its name, such as a lambda; ``networks``: those of a
+            run whose configuration had any.
     """
-    _, run, config = stored_run(folder)
-    env = changes.pop("env_factory", run.env)
+    trust = Trust.of(trust)
+    _, run, config = stored_run(folder, trust=trust)
+    env = changes.pop("env_factory", None)
+    own = {*options_of(type(config)), "networks"} & changes.keys()
+    config = replace(config, **{name: changes.pop(name) for name in own})
+    require_known(changes, RunConfig, type(config))
     changed = replace(run, **changes)
     _refuse_another_run(run, changed)
-    return _run(changed, config, env, folder=Path(folder))
+    if "env" in changes:
+        know_environment(changed.env)
+    env = trust.environment(changed.env, run.env_kwargs) if env is None else env
+    return _run(changed, config, env, folder=Path(folder), callbacks=callbacks)
 
 
 def stored_run(
-    folder: str | Path, *, option: str = "resume"
+    folder: str | Path, *, option: str = "resume", trust: bool | Trust = False
 ) -> tuple[str, RunConfig, AlgorithmConfig]:
-    """Algorithm, run and algorithm configuration of a run folder, which came as ``option``."""
+    """Algorithm, run and algorithm configuration of a run folder, which came as ``option``.
+
+    Only an algorithm is imported, and only where ``trust`` allows it (see ``resume``).
+    """
     opened = RunFolder.open(folder, option=option)
-    return from_yaml(opened.read_config(), algorithms=ALGORITHMS)
+    return from_yaml(opened.read_config(), algorithms=ALGORITHMS, trust=Trust.of(trust))
 
 
-def run_with(run: RunConfig, config: AlgorithmConfig, folder: Path | None) -> TrainResult:
+def run_with(
+    run: RunConfig,
+    config: AlgorithmConfig,
+    folder: Path | None,
+    *,
+    trust: bool | Trust = False,
+    start_from: str | Path | None = None,
+) -> TrainResult:
     """Start a run, or go on with the one in ``folder``, from built configurations."""
     if folder is not None:
-        _refuse_another_run(stored_run(folder)[1], run)
-    return _run(run, config, run.env, folder=folder)
+        trust = Trust.of(trust)
+        _refuse_another_run(stored_run(folder, trust=trust)[1], run)
+        trust.environment(run.env, run.env_kwargs)
+    return _run(run, config, run.env, folder=folder, start_from=start_from)
 
 
 def _refuse_another_run(stored: RunConfig, run: RunConfig) -> None:
     for name in ("env", "env_kwargs", "pixels", "folder"):
         before, after = getattr(stored, name), getattr(run, name)
-        if before != after:
+        if before != after and (name != "env" or leads_back(before)):
             raise UsageError(
                 f"`{name}` must stay {before!r} when a run goes on, got {after!r}; start a new "
                 "run instead"
             )
 
 
-def _run(run: RunConfig, config: AlgorithmConfig, env: Any, *, folder: Path | None) -> TrainResult:
+def _run(
+    run: RunConfig,
+    config: AlgorithmConfig,
+    env: Any,
+    *,
+    folder: Path | None = None,
+    callbacks: Sequence[Callback] = (),
+    start_from: str | Path | None = None,
+) -> TrainResult:
+    if folder is None:
+        know_environment(run.env, run.env_kwargs)
+    known = Callbacks(callbacks)
     with ExitStack() as stack:
         with _mistakes_are_the_users():
             run.logger_name()
             stack.enter_context(_threads(run.threads))
             ranks = stack.enter_context(Ranks(run.torch_device()))
             trial = stack.enter_context(Trial(config, env, run=run, ranks=ranks))
-            _check_storable(trial.learner.policy)
+            describe(trial.learner.policy, trial.about())
+            if start_from is not None:
+                begin_with(trial.learner, start_from)
             stack.enter_context(trial.random.active())
-            state = stack.enter_context(open_run(trial, folder=folder))
-            watcher = _watcher(stack, trial, state)
+            state = stack.enter_context(open_run(trial, folder=folder, callbacks=known))
+            view = RunningRun(trial, state.folder.path)
+            watcher = _watcher(stack, view, state)
+        watcher.start()
         trial.follow(watcher)
-        history = state.folder.metrics.rows() if ranks.is_first else []
-        return TrainResult(policy=trial.learner.policy, history=history, folder=state.folder.path)
+        return TrainResult(
+            policy=trial.learner.policy,
+            history=state.folder.metrics.rows() if ranks.is_first else [],
+            folder=state.folder.path,
+            stopped_by=watcher.stopped_by,
+            unsaved=view.unsaved,
+        )
 
 
-def _watcher(stack: ExitStack, trial: Trial, state: RunState) -> Watcher:
-    signals = stack.enter_context(StopSignals())
+def _watcher(stack: ExitStack, view: RunningRun, state: RunState) -> Follower | Monitor:
+    signals, trial = stack.enter_context(StopSignals()), view.trial
     _ = trial.source
     if not trial.ranks.is_first:
         return Follower(signals, trial.ranks)
-    reporter = Reporter(trial.run, state.folder, trial.about(), trial.ledger.frames)
+    reporter = Reporter(view, state.folder)
     stack.callback(reporter.close)
     return Monitor(
-        run=trial.run,
-        learner=trial.learner,
+        view,
         progress=state.progress,
         reporter=reporter,
         checkpoints=state.checkpoints,
-        evaluator=trial,
+        callbacks=state.callbacks,
         signals=signals,
-        ranks=trial.ranks,
     )
 
 
@@ -141,6 +218,8 @@ def _threads(count: int) -> Iterator[None]:
     """Give torch the threads that were asked for, and back those that it had; 0 changes none."""
     before = torch.get_num_threads()
     if count:
+        # Far beyond the cores torch does not refuse: the process ends with a signal.
+        require_cores("threads", count, f"{count} threads")
         torch.set_num_threads(count)
     try:
         yield
@@ -151,18 +230,13 @@ def _threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def _mistakes_are_the_users() -> Iterator[None]:
-    """While a run is set up, a wrong value is a wrong configuration: one clear line for scripts."""
+    """While a run is set up, a wrong value is a wrong configuration: one clear line for scripts.
+
+    An error in an environment or a network that somebody is writing keeps its traceback.
+    """
     try:
         yield
     except (ValueError, TypeError, ImportError) as error:
-        raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
-
-
-def _check_storable(policy: Any) -> None:
-    name = type(policy).__name__
-    if name not in BUILDERS or not isinstance(policy, Describable):
-        raise UsageError(
-            "`policy` must be of a class in torchrl_elegant.runs.policy.BUILDERS, with a method "
-            f"spec_dict() that gives the builder's arguments, got {name}; without them no policy "
-            "file could be written"
-        )
+        if isinstance(error, UsageError) or is_users_own(error):
+            raise
+        raise UsageError(str(error)) from error

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, replace
+from operator import attrgetter
 from typing import Any
 
 from torch import Tensor
 from torch.nn import Parameter
 
 from torchrl_elegant.algorithms import AlgorithmConfig, that_take
+from torchrl_elegant.config.options import require_known
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.modules import ActionSpaceError
 from torchrl_elegant.trainers.environments import LEARN, Environments, seed_of
@@ -21,6 +24,7 @@ from torchrl_elegant.trainers.learner import DivergedError, Learner
 from torchrl_elegant.trainers.ledger import Ledger
 from torchrl_elegant.trainers.random_streams import RandomStreams
 from torchrl_elegant.trainers.ranks import Ranks
+from torchrl_elegant.trainers.resources import check_memory
 from torchrl_elegant.trainers.run_config import RunConfig
 from torchrl_elegant.trainers.sources import Source
 from torchrl_elegant.trainers.watcher import Quantum, Watcher
@@ -126,7 +130,9 @@ class Trial:
         with self.random.active():
             env = self.environments.evaluation(episodes, self._start)
             try:
-                evaluator = PolicyEvaluator(env, self.learner.policy, episodes=episodes)
+                most = self.run.max_eval_steps
+                policy = self.learner.policy
+                evaluator = PolicyEvaluator(env, policy, episodes=episodes, max_steps=most)
                 return evaluator.evaluate(should_stop)
             finally:
                 if self.environments.is_shared:
@@ -207,6 +213,7 @@ class Trial:
 
     def _build(self) -> Learner:
         specs = self.environments.specs()
+        check_memory(self.run, self.family.share, specs)
         try:
             parts = self.family.share.assemble(specs)
         except ActionSpaceError as error:
@@ -219,13 +226,20 @@ class Trial:
 
 def run_config(config: AlgorithmConfig, env: Env = None, **run: Any) -> RunConfig:
     """The ``RunConfig`` of ``train(config, env, **run)``."""
+    require_known(run, RunConfig)
     if env is None:
         env = config.example if isinstance(config, AlgorithmConfig) else RunConfig.env
     return RunConfig(env=env if isinstance(env, str) else _import_path(env), **run)
 
 
 def _import_path(factory: Callable[..., Any]) -> str:
-    return f"{factory.__module__}:{getattr(factory, '__qualname__', type(factory).__qualname__)}"
+    """The name that leads back to a factory; in angle brackets where none does."""
+    module, name = factory.__module__, getattr(factory, "__qualname__", type(factory).__qualname__)
+    try:
+        found = attrgetter(name)(sys.modules[module])
+    except (KeyError, AttributeError):
+        found = None
+    return f"{module}:{name}" if found is factory or "<" in name else f"{module}:<{name}>"
 
 
 # Hyper-parameters that losses keep as buffers, and so write into every state.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -13,6 +12,7 @@ import torch
 from torchrl.data import Categorical, MultiCategorical, MultiOneHot, OneHot
 from torchrl.envs import EnvBase
 
+from torchrl_elegant.config.blame import is_users_own, place
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.envs import GymnasiumEnv, make_env
 from torchrl_elegant.trainers.random_streams import streams_kept
@@ -61,9 +61,10 @@ class Environments:
     ) -> None:
         self.run, self.device = run, device or torch.device("cpu")
         self._rank, self._workers = rank, workers
-        source = run.env if env is None else env
+        #: Name or factory.
+        self.env = run.env if env is None else env
         self.make: EnvFactory = partial(
-            make_env, source, env_kwargs=run.env_kwargs, pixels=run.pixels
+            make_env, self.env, env_kwargs=run.env_kwargs, pixels=run.pixels
         )
         self._made: list[EnvBase] = []
         self._training: EnvBase | None = None
@@ -128,6 +129,10 @@ class Environments:
         env = self.specs()
         found: dict[str, Any] = {"action_low": env.action_low, "action_high": env.action_high}
         found["discrete_actions"] = _discrete_form(env)
+        found["observation"] = {
+            key: [list(leaf.shape), str(leaf.dtype).removeprefix("torch.")]
+            for key, leaf in env.observation_spec_unbatched.items(True, True)
+        }
         if isinstance(env, GymnasiumEnv):
             codec = env.simulators.codec
             found |= {"action_start": codec.start, "action_sizes": codec.sizes}
@@ -157,16 +162,20 @@ class Environments:
 
 @contextmanager
 def their_mistake(run: RunConfig) -> Iterator[None]:
-    """Tell in one line whatever a user's environment raises while it is made."""
+    """Tell in one line what an installed package raises while it makes an environment.
+
+    What code that somebody is writing raises keeps its type and its traceback.
+    """
     try:
         yield
     except (ValueError, ImportError):
         raise
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
+        if is_users_own(error):
+            raise
         raise UsageError(
             f"`env` must make an environment, got {type(error).__name__} from {run.env!r}: {error} "
-            f"({last.filename}, line {last.lineno})"
+            f"({place(error)})"
         ) from error
 
 

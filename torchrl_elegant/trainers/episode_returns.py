@@ -1,10 +1,23 @@
-"""Mean return of the training episodes that ended, kept on the device of the data."""
+"""Training episodes that ended: their mean return, and on request each of them."""
 
 from __future__ import annotations
+
+from operator import attrgetter
+from typing import NamedTuple
 
 import torch
 from tensordict import NestedKey, TensorDictBase
 from torch import Tensor
+
+from torchrl_elegant.collectors.workers.worker import EpisodeLog
+
+
+class Episode(NamedTuple):
+    """Finished training episode; ``frame`` is the run's count of frames at its end."""
+
+    frame: int
+    value: float
+    length: int
 
 
 class EpisodeReturns:
@@ -16,6 +29,8 @@ class EpisodeReturns:
 
     Args:
         reward_key, done_key: entries of a step below ``next``.
+        each: keep each episode for ``take_each``. It is counted on the host, so that every batch
+            that lies on a GPU is waited for.
 
     >>> from tensordict import TensorDict
     >>> returns = EpisodeReturns()
@@ -26,20 +41,33 @@ class EpisodeReturns:
     (2.0, None)
     """
 
-    def __init__(self, *, reward_key: NestedKey = "reward", done_key: NestedKey = "done") -> None:
-        self._reward_key, self._done_key = reward_key, done_key
+    def __init__(
+        self,
+        *,
+        reward_key: NestedKey = "reward",
+        done_key: NestedKey = "done",
+        each: bool = False,
+    ) -> None:
+        self._reward_key, self._done_key, self._each = reward_key, done_key, each
         self._running: Tensor | None = None  # return so far of each environment's episode
         self._total: Tensor | None = None  # sum of returns, number of episodes
+        self._log: EpisodeLog | None = None
+        self._ended: list[Episode] = []
 
     def restart(self) -> None:
         """Forget the episodes that are under way."""
-        self._running = None
+        self._running = self._log = None
 
-    def add(self, batch: TensorDictBase) -> None:
-        """Take in a batch ``[*envs, time]`` that follows the one before it."""
+    def add(self, batch: TensorDictBase, *, frames: int = 0, ranks: int = 1) -> None:
+        """Take in a batch ``[*envs, time]`` that follows the one before it.
+
+        ``frames`` are those of the run before it; ``ranks`` collect as many at the same time.
+        """
         after, shape = batch.get("next"), (-1, batch.shape[-1])
         if not batch.shape.numel():
             return
+        if self._each:
+            self._list(batch, frames, ranks)
         done = after.get(self._done_key).reshape(shape)
         known = after.get("episode_reward", None)
         if known is None:
@@ -56,6 +84,19 @@ class EpisodeReturns:
             return None
         returns, count = total.tolist()
         return returns / count if count else None
+
+    def take_each(self) -> list[Episode]:
+        """Episodes that ended since the last call, in the order of time; none without ``each``."""
+        ended, self._ended = self._ended, []
+        return sorted(ended, key=attrgetter("frame"))
+
+    def _list(self, batch: TensorDictBase, frames: int, ranks: int) -> None:
+        envs = batch.shape[:-1].numel()
+        if self._log is None:
+            keys = {"reward_keys": [self._reward_key], "done_keys": [self._done_key]}
+            self._log = EpisodeLog(envs=envs, **keys)
+        for steps, value, length in self._log.add(batch, rows=batch.numel()):
+            self._ended.append(Episode(frames + steps * envs * ranks, value, length))
 
     def _sum_rewards(self, reward: Tensor, done: Tensor) -> Tensor:
         sums = reward.double().cumsum(1)

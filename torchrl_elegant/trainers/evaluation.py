@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count as count_from
+from typing import Any
 
+import numpy as np
 import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
-from torchrl._utils import logger as torchrl_logger
-from torchrl.envs import EnvBase
+from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.collectors.rollout.policy_calls import direct_call
-from torchrl_elegant.envs import EnvKeys, GymnasiumEnv
+from torchrl_elegant.envs import BOOKKEEPING_KEYS, EnvKeys, GymnasiumEnv
 from torchrl_elegant.trainers.random_streams import streams_kept
+from torchrl_elegant.trainers.run_config import RunConfig
 
-# Steps between two checks for a stop, and steps after which a missing end of episodes is logged.
-_LOOK, _LONG = 200, 100_000
+logger = logging.getLogger(__name__)
+
+# Steps between two checks for a stop.
+_LOOK = 200
+_MOST = RunConfig.max_eval_steps
+_BROKEN = "mend the simulator, or clean the value in a wrapper"
 
 
 class PlayStopped(Exception):
@@ -32,10 +39,14 @@ def play(
     policy: TensorDictModuleBase,
     episodes: int,
     should_stop: Callable[[], bool] = lambda: False,
+    *,
+    max_steps: int = _MOST,
 ) -> list[tuple[float, int]]:
     """Return and length of ``episodes`` whole episodes, all with the policy's best action.
 
-    ``should_stop`` is asked now and then; ``PlayStopped`` is raised where it says so.
+    ``should_stop`` is asked now and then; ``PlayStopped`` is raised where it says so. An episode
+    that has not ended after ``max_steps`` counts with what it has by then: a policy that never
+    fails must not stop a run.
 
     How many each environment plays is settled beforehand. Were the first to finish counted, short
     episodes would count too often.
@@ -48,23 +59,31 @@ def play(
     """
     left = _shares(episodes, env.num_envs)
     active = [row for row, count in enumerate(left) if count]
-    choose = _chooser(env, policy)
-    length, total = env.next_arrays["step_count"], env.next_arrays["episode_reward"]
+    choose, check, cap = _chooser(env, policy), _value_check(env), _Cap(env, max_steps)
+    lengths = env.next_arrays["step_count"].reshape(-1)
+    total = env.next_arrays["episode_reward"].reshape(-1)
     ended: list[tuple[float, int]] = []
     env.reset_numpy(active)
+    check(0)
     with torch.inference_mode(), set_exploration_type(ExplorationType.DETERMINISTIC):
         for step in count_from(1):
             if not active:
                 break
-            _look(step, ended, should_stop)
-            if not env.step_numpy(choose().cpu().numpy(), active):
-                continue
-            for row in set(env.done_rows()).intersection(active):
-                ended.append((float(total.reshape(-1)[row]), int(length.reshape(-1)[row])))
+            _look(step, should_stop)
+            done = env.step_numpy(choose().cpu().numpy(), active)
+            check(step)
+            # Nothing can have been too long before so many steps.
+            over = {*env.done_rows()} if done else set()
+            if step >= max_steps:
+                over |= cap.rows(lengths, {*active} - over)
+            for row in over.intersection(active):
+                ended.append((float(total[row]), int(lengths[row])))
                 left[row] -= 1
                 if left[row]:
                     env.reset_numpy([row])
-            active = [row for row in active if left[row]]
+            if over:
+                active = [row for row in active if left[row]]
+                check(step)
     return ended
 
 
@@ -73,12 +92,15 @@ def play_batched(
     policy: TensorDictModuleBase,
     episodes: int,
     should_stop: Callable[[], bool] = lambda: False,
+    *,
+    max_steps: int = _MOST,
 ) -> list[tuple[float, int]]:
     """``play`` for any TorchRL environment, single or batched, on its own device."""
-    keys, rows = EnvKeys.of(env), env.batch_size.numel()
+    keys, rows, cap = EnvKeys.of(env), env.batch_size.numel(), _Cap(env, max_steps)
     left = torch.tensor(_shares(episodes, rows), device=env.device)
     total = torch.zeros(rows, dtype=torch.float64, device=env.device)
     length = torch.zeros_like(left)
+    watched = [keys.reward, *_float_keys(env)]
     ended: list[tuple[float, int]] = []
     # Not in inference mode: a shared environment goes on with its tensors in training.
     with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
@@ -86,12 +108,17 @@ def play_batched(
         for step in count_from(1):
             if len(ended) == episodes:
                 break
-            _look(step, ended, should_stop)
-            stepped, data = env.step_and_maybe_reset(policy(data))
+            _look(step, should_stop)
+            _require_finite(env, data, watched[1:], step - 1)
+            stepped, data = env.step_and_maybe_reset(_decided(env, policy, data, keys, step))
             after = stepped.get("next")
+            _require_finite(env, after, watched[:1], step)
             total += after.get(keys.reward).reshape(rows)
             length += 1
             done = after.get(keys.done).reshape(rows)
+            if step >= max_steps and (long := ~done & (left > 0) & (length >= max_steps)).any():
+                cap.say()
+                data, done = _restarted(env, data, long), done | long
             counted = done & (left > 0)
             ended += zip(total[counted].tolist(), length[counted].tolist(), strict=True)
             left -= counted.to(left)
@@ -105,15 +132,97 @@ def _shares(episodes: int, rows: int) -> list[int]:
     return [episodes // rows + (row < episodes % rows) for row in range(rows)]
 
 
-def _look(step: int, ended: Sequence[object], should_stop: Callable[[], bool]) -> None:
+def _look(step: int, should_stop: Callable[[], bool]) -> None:
     if step % _LOOK == 0 and should_stop():
         raise PlayStopped
-    if step % _LONG == 0 and not ended:
-        torchrl_logger.warning(
-            "evaluation has not seen an episode end in %d steps: `env` must end its episodes, for "
-            "example with env_kwargs.max_episode_steps=1000",
-            step,
-        )
+
+
+class _Cap:
+    """Bound on the steps of an episode, with one warning for an evaluation."""
+
+    def __init__(self, env: EnvBase, max_steps: int) -> None:
+        self._name, self._max, self._said = _name(env), max_steps, False
+
+    def rows(self, lengths: np.ndarray, active: Iterable[int]) -> set[int]:
+        """Environments whose episode is as long as it may be."""
+        found = {row for row in active if lengths[row] >= self._max}
+        if found:
+            self.say()
+        return found
+
+    def say(self) -> None:
+        if not self._said:
+            self._said = True
+            logger.warning(
+                "an evaluation episode of %s had no end after %d steps, and counts with its return "
+                "so far: give the environment a time limit, for example "
+                "env_kwargs.max_episode_steps=1000, or set max_eval_steps",
+                self._name,
+                self._max,
+            )
+
+
+def _restarted(env: EnvBase, data: Any, rows: Tensor) -> Any:
+    """``data`` with new episodes in ``rows``."""
+    for key in env.reset_keys:
+        above = () if isinstance(key, str) else key[:-1]
+        data.set(key, rows.view_as(data.get((*above, "done"))))
+    return env.reset(data)
+
+
+def _decided(
+    env: EnvBase, policy: TensorDictModuleBase, data: Any, keys: EnvKeys, step: int
+) -> Any:
+    chosen = policy(data)
+    if chosen.get(keys.action).is_floating_point():
+        _require_finite(env, chosen, [keys.action], step - 1)
+    return chosen
+
+
+def _float_keys(env: EnvBase) -> list[Any]:
+    specs = env.full_observation_spec.items(True, True)
+    floats = [key for key, spec in specs if spec.dtype is not None and spec.dtype.is_floating_point]
+    return [key for key in floats if key not in BOOKKEEPING_KEYS]
+
+
+def _require_finite(env: EnvBase, data: Any, keys: Sequence[Any], step: int) -> None:
+    for key in keys:
+        values = data.get(key)
+        if not bool(values.isfinite().all()):
+            _raise_not_finite(env, key, values.reshape(env.batch_size.numel(), -1).cpu(), step)
+
+
+def _value_check(env: GymnasiumEnv) -> Callable[[int], None]:
+    """A check of the rewards and observations in the arrays of ``env``, after so many steps."""
+    arrays = [
+        (key, array)
+        for key, array in env.next_arrays.items()
+        if array.dtype.kind == "f" and key not in BOOKKEEPING_KEYS
+    ]
+
+    def check(step: int) -> None:
+        for key, array in arrays:
+            # One sum in place of a mask; huge values may overflow in it, and are told apart below.
+            if not math.isfinite(array.sum()) and not np.isfinite(array).all():
+                rows = torch.from_numpy(array.reshape(env.num_envs, -1))
+                _raise_not_finite(env, key, rows, step)
+
+    return check
+
+
+def _raise_not_finite(env: EnvBase, key: Any, rows: Tensor, step: int) -> None:
+    row, column = (~rows.isfinite()).nonzero()[0].tolist()
+    raise FloatingPointError(
+        f"`{key}` must be finite, got `{rows[row, column].item()}` from sub environment {row} of "
+        f"{_name(env)} at step {step} of an evaluation; {_BROKEN}"
+    )
+
+
+def _name(env: EnvBase) -> str:
+    if isinstance(env, GymnasiumEnv):
+        return env.env_name
+    # TorchRL's own wrapper says nothing of what it holds.
+    return _name(env.base_env) if isinstance(env, TransformedEnv) else type(env).__name__
 
 
 def _chooser(env: GymnasiumEnv, policy: TensorDictModuleBase) -> Callable[[], Tensor]:
@@ -187,22 +296,39 @@ class PolicyEvaluator:
         policy: evaluated in deterministic mode; the object itself, so that its present weights
             count.
         episodes: how many.
+        max_steps: steps after which an episode without an end counts as it is.
     """
 
-    def __init__(self, env: EnvBase, policy: TensorDictModuleBase, *, episodes: int) -> None:
+    def __init__(
+        self,
+        env: EnvBase,
+        policy: TensorDictModuleBase,
+        *,
+        episodes: int,
+        max_steps: int = _MOST,
+    ) -> None:
         self._env, self._policy, self._episodes = env, policy, episodes
+        self._max_steps = max_steps
 
     def evaluate(self, should_stop: Callable[[], bool] = lambda: False) -> Evaluation:
         """Play the episodes; the random streams of training are left where they were.
 
         ``PlayStopped`` ends it where ``should_stop`` says so.
         """
+        env, policy, most = self._env, self._policy, self._max_steps
         with streams_kept():
-            if isinstance(self._env, GymnasiumEnv):
-                ended = play(self._env, self._policy, self._episodes, should_stop)
+            if isinstance(env, GymnasiumEnv):
+                ended = play(env, policy, self._episodes, should_stop, max_steps=most)
             else:
-                ended = play_batched(self._env, self._policy, self._episodes, should_stop)
+                ended = play_batched(env, policy, self._episodes, should_stop, max_steps=most)
         returns, lengths = zip(*ended, strict=True)
+        # Finite rewards can have a sum that is not.
+        for value, length in ended:
+            if not math.isfinite(value):
+                raise FloatingPointError(
+                    f"`return` must be finite, got `{value}` from {_name(env)} in an evaluation "
+                    f"episode of {length} steps; make its rewards smaller in a wrapper"
+                )
         return Evaluation(returns=returns, lengths=lengths)
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from torchrl.data import ReplayBuffer
 
 from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig, Parts
 from torchrl_elegant.collectors import SyncCollector
+from torchrl_elegant.config.options import options_of
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.trainers.environments import Environments
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.ledger import Ledger
 from torchrl_elegant.trainers.ranks import Ranks
+from torchrl_elegant.trainers.resources import check_processes
 from torchrl_elegant.trainers.run_config import RunConfig
 from torchrl_elegant.trainers.sources import Source, acting_copy
 from torchrl_elegant.trainers.watcher import Watcher
@@ -42,7 +43,7 @@ class Family(ABC, Generic[Config]):
     learner_class: ClassVar[type[Learner]] = Learner
 
     def __init__(self, run: RunConfig, config: Config, ranks: Ranks) -> None:
-        _check_memory(run, config)
+        check_processes(run)
         self.config, self.ranks = config, ranks
         self.run = run
         self.check()
@@ -107,8 +108,8 @@ class Family(ABC, Generic[Config]):
         """Refuse a configuration that differs from the stored one in ``names``, or in anything."""
         now = self.config
         if names is None:
-            names = [item.name for item in fields(now)]
-        known = {item.name for item in fields(before)}
+            names = options_of(type(now))
+        known = options_of(type(before)).keys()
         changed = [
             name
             for name in names
@@ -126,6 +127,13 @@ class Family(ABC, Generic[Config]):
         run, config = self.run, self.config
         workers = run.num_workers if self.has_workers else 1
         every = run.num_envs * workers
+        if every > run.total_frames:
+            name = "num_envs" if run.num_envs >= workers else "num_workers"
+            raise UsageError(
+                f"`{name}` must not give more environments than total_frames "
+                f"({run.total_frames}), got {every} environments; what they collect beyond that "
+                "would be thrown away"
+            )
         # Workers make one batch together, or one each.
         envs = every if self.shares_batches else run.num_envs
         usual = config.frames_per_batch(total_frames=run.total_frames, num_envs=envs)
@@ -189,21 +197,3 @@ def family_of(run: RunConfig, config: AlgorithmConfig, ranks: Ranks) -> Family[A
             "be stored and go on"
         )
     return FAMILIES[config.family](run, config, ranks)
-
-
-def _check_memory(run: RunConfig, config: AlgorithmConfig) -> None:
-    """Refuse stores of pictures that no memory here could hold."""
-    pixels = run.pixels
-    if pixels is None or pixels.resize is None:
-        return
-    # A byte per number.
-    picture = pixels.frame_stack * pixels.resize**2 * (1 if pixels.grayscale else 3)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    stores = [(name, rows, pictures * picture) for name, rows, pictures in config.stores()]
-    for name, rows, each in stores:
-        if rows * each > memory:
-            raise UsageError(
-                f"`{name}` must fit into memory, got {rows} rows of {each:,} bytes, which are "
-                f"{rows * each / 2**30:.0f} GiB of {memory / 2**30:.0f}; set "
-                f"{name}={max(1, memory // (2 * each))} or less"
-            )

@@ -115,7 +115,12 @@ class OffPolicy(Family[OffPolicyConfig]):
         learner.at(ledger.progress)
         if self.has_workers:
             workers = self._workers(environments, learner, store)
-            return AsyncSource(workers, learner, push_interval=self.run.push_interval)
+            return AsyncSource(
+                workers,
+                learner,
+                push_interval=self.run.push_interval,
+                each=self.run.episode_log,
+            )
         assert self.run.frames_per_batch is not None
         collector = self.collector(environments, learner, self.run.frames_per_batch)
         # After construction, which warns about whole batches of random frames: these are meant.
@@ -127,7 +132,9 @@ class OffPolicy(Family[OffPolicyConfig]):
             learner,
             keys=row_keys(learner),
             ranks=self.ranks.count,
-            returns=EpisodeReturns(reward_key=keys.reward, done_key=keys.done),
+            returns=EpisodeReturns(
+                reward_key=keys.reward, done_key=keys.done, each=self.run.episode_log
+            ),
             fold=None if fold is None else fold(),
         )
 

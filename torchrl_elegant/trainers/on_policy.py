@@ -82,7 +82,7 @@ class OnPolicy(Family[OnPolicyConfig]):
     ) -> Source:
         run = self.run
         keys = EnvKeys.of(environments.specs())
-        returns = EpisodeReturns(reward_key=keys.reward, done_key=keys.done)
+        returns = EpisodeReturns(reward_key=keys.reward, done_key=keys.done, each=run.episode_log)
         if self.has_workers:
             workers = self._workers(environments, learner)
             return WorkerRollouts(workers, learner, returns=returns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torchrl._utils import logger
 from torchrl.checkpoint import GlobalRNGState
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager

@@ -100,10 +100,14 @@ class Ranks:
             dist.broadcast_object_list(values, src=0)
         return values[0]
 
-    def agree(self, go_on: bool) -> bool:
-        """True if all ranks want to go on."""
+    def agree(self, reason: str | None) -> str | None:
+        """Reason to stop of the first rank that has one; None if all ranks want to go on."""
         if self.count == 1:
-            return go_on
-        vote = torch.tensor([float(go_on)], device=self.device)
+            return reason
+        vote = torch.tensor([float(reason is None)], device=self.device)
         dist.all_reduce(vote, op=dist.ReduceOp.MIN)
-        return bool(vote.item() > 0)
+        if vote.item() > 0:
+            return None
+        reasons: list[str | None] = [None] * self.count
+        dist.all_gather_object(reasons, reason)
+        return next(found for found in reasons if found is not None)

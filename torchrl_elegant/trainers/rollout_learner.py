@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ class RolloutLearner(Learner):
 
     def __init__(self, parts: Parts, **options: Any) -> None:
         super().__init__(parts, **options)
-        self.target_kl = parts.target_kl
+        self.target_kl, self.kl_rate = parts.target_kl, parts.kl_rate
         self._rollout_loss = as_rollout_loss(parts.loss)
         self._epochs = 0
 
@@ -46,27 +47,40 @@ class RolloutLearner(Learner):
     @torch.no_grad()
     def report(self, rows: TensorDictBase) -> dict[str, Tensor]:
         """Statistics of the policy after its updates, such as how far it has moved."""
-        epochs = {} if self.target_kl is None else {"epochs": torch.tensor(float(self._epochs))}
-        return self._rollout_loss.report(rows) | epochs
+        own = {} if self.target_kl is None else {"epochs": torch.tensor(float(self._epochs))}
+        if self.kl_rate is not None:
+            # A copy: the rate moves on before the numbers are read.
+            own["lr"] = self.kl_rate.lr.clone()
+        return self._rollout_loss.report(rows) | own
 
     @torch.no_grad()
     def is_far(self, rows: TensorDictBase) -> bool:
         """True if an epoch took the policy as far as it may go from the one that collected."""
         self._epochs += 1
-        if self.target_kl is None:
+        if self.target_kl is None and self.kl_rate is None:
             return False
         found = self._rollout_loss.divergence(rows)
         if self.ranks is not None:
             # All ranks make the same number of updates.
             found = self.ranks.average_(found)
-        return found.item() > self.target_kl
+        if self.kl_rate is not None:
+            self.kl_rate.follow(found)
+        return self.target_kl is not None and found.item() > self.target_kl
 
     @property
     def metric_names(self) -> list[str]:
-        epochs = [] if self.target_kl is None else ["epochs"]
-        return list(
-            dict.fromkeys([*super().metric_names, *self._rollout_loss.report_keys, *epochs])
-        )
+        own = [] if self.target_kl is None else ["epochs"]
+        own += [] if self.kl_rate is None else ["lr"]
+        return list(dict.fromkeys([*super().metric_names, *self._rollout_loss.report_keys, *own]))
+
+    def state_dict(self) -> dict[str, Any]:
+        rate = {} if self.kl_rate is None else {"kl_rate": self.kl_rate.state_dict()}
+        return super().state_dict() | rate
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        if self.kl_rate is not None and "kl_rate" in state_dict:
+            self.kl_rate.load_state_dict(state_dict["kl_rate"])
 
     def _shown(self, batch: TensorDictBase) -> TensorDictBase:
         """Give rows as they are: they come from a rollout that was shown as a whole."""

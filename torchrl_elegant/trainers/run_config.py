@@ -16,6 +16,7 @@ from torchrl_elegant.envs import Pixels
 
 _EVALUATIONS = 20
 _CHECKPOINTS = 10
+_MOST_EPISODES = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,11 @@ class RunConfig:
         low=1,
     )
     eval_episodes: int = option(10, "episodes of one evaluation", low=1)
+    max_eval_steps: int = option(
+        100_000,
+        "steps after which an evaluation episode without an end counts as it is",
+        low=1,
+    )
     evaluation_env: Literal["own", "shared"] = option(
         "own",
         "own: evaluate in environments of its own; shared: evaluate in the training environment, "
@@ -86,14 +92,18 @@ class RunConfig:
     )
     keep_last: int = option(2, "newest checkpoints that are kept, beside the best one", low=1)
     save_buffer: bool = option(True, "store the replay buffer in checkpoints")
+    episode_log: bool = option(
+        False, "write each finished training episode into episodes.csv: frame, return, length"
+    )
     logger: Literal["auto", "none", "tensorboard", "wandb", "mlflow"] = option(
         "auto", "where metrics go besides metrics.csv; auto: tensorboard when installed"
     )
-    progress: bool = option(True, "show a progress bar")
+    progress: bool = option(True, "show a progress bar, in a terminal or a notebook")
 
     def __post_init__(self) -> None:
         self._check_names()
         check_options(self)
+        check_episodes("eval_episodes", self.eval_episodes)
         unused = {"sync": ("num_workers", "push_interval"), "parallel": ("push_interval",)}
         mode = f"collector={self.collector}"
         check_unused(self, *unused.get(self.collector, ()), mode=mode, other="collector=async")
@@ -171,6 +181,14 @@ class RunConfig:
             frames,
             f"set frames_per_batch={math.ceil(frames / envs) * envs}, or none",
         )
+
+
+def check_episodes(name: str, value: int) -> None:
+    """Refuse an evaluation that would never come to its end.
+
+    >>> check_episodes("episodes", 10)
+    """
+    check(value <= _MOST_EPISODES, name, f"be at most {_MOST_EPISODES}", value)
 
 
 def _is_plain(value: Any) -> bool:

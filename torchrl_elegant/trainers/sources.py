@@ -21,7 +21,7 @@ from torchrl.data import ReplayBuffer
 
 from torchrl_elegant.collectors import AsyncCollector, ParallelCollector, SyncCollector
 from torchrl_elegant.data import MultiStepFold
-from torchrl_elegant.trainers.episode_returns import EpisodeReturns
+from torchrl_elegant.trainers.episode_returns import Episode, EpisodeReturns
 from torchrl_elegant.trainers.learner import Learner
 
 # Updates made between two looks at the collector; bounds how long a stop has to wait.
@@ -41,6 +41,9 @@ class Source(Protocol):
 
     def train_return(self) -> float | None:
         """Mean return of the training episodes that ended since the last call; None without."""
+
+    def episodes(self) -> list[Episode]:
+        """Training episodes that ended since the last call, where they are logged one by one."""
 
     def pause(self) -> AbstractContextManager:
         """Hold the buffer still."""
@@ -107,6 +110,9 @@ class _CollectedHere:
     def train_return(self) -> float | None:
         return self._returns.take()
 
+    def episodes(self) -> list[Episode]:
+        return self._returns.take_each()
+
     def pause(self) -> AbstractContextManager:
         return nullcontext()
 
@@ -126,7 +132,7 @@ class _CollectedHere:
 
     def _count(self, batch: TensorDictBase, frames: int) -> None:
         """Enter ``frames`` of this rank, and of all others as many, as collected."""
-        self._returns.add(batch)
+        self._returns.add(batch, frames=self._ledger.frames, ranks=self._ranks)
         self._ledger.frames += frames * self._ranks
         self._learner.at(self._ledger.progress)
 
@@ -205,13 +211,22 @@ class AsyncSource:
         collector: not yet started; fills a buffer of its own.
         learner: shown the newest rows before each round of updates.
         push_interval: updates between two pushes of the policy's weights.
+        each: keep each episode for ``episodes``.
     """
 
     activity = "wait"  # for others, who collect
 
-    def __init__(self, collector: AsyncCollector, learner: Learner, *, push_interval: int) -> None:
+    def __init__(
+        self,
+        collector: AsyncCollector,
+        learner: Learner,
+        *,
+        push_interval: int,
+        each: bool = False,
+    ) -> None:
         self._collector, self._learner, self._ledger = collector, learner, learner.ledger
         self._interval, self._since_push = push_interval, 0
+        self._each, self._returns = each, list[float]()
 
     def __iter__(self) -> Iterator[int]:
         collector, ledger = self._collector, self._ledger
@@ -242,8 +257,18 @@ class AsyncSource:
         self._collector.update_policy_weights_(self._learner.policy)
 
     def train_return(self) -> float | None:
-        episodes = self._collector.episodes()
-        return sum(value for value, _ in episodes) / len(episodes) if episodes else None
+        if not self._each:
+            self._returns = [value for value, _ in self._collector.episodes()]
+        returns, self._returns = self._returns, []
+        return sum(returns) / len(returns) if returns else None
+
+    def episodes(self) -> list[Episode]:
+        if not self._each:
+            return []
+        ended = self._collector.episodes()
+        self._returns += [value for value, _ in ended]
+        # Workers do not say when; this is when it was seen here.
+        return [Episode(self._ledger.frames, *episode) for episode in ended]
 
     @contextmanager
     def pause(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from torchrl.envs.utils import ExplorationType
 from contenders.case import OffPolicyCase
 from contenders.off_policy.torchrl import stored
 from torchrl_elegant.algorithms import ALGORITHMS, OffPolicyConfig
-from torchrl_elegant.cli.commands import keep_freed_blocks
+from torchrl_elegant.cli.training import keep_freed_blocks
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import importlib
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,16 +22,7 @@ from torchrl.modules import (
     TanhNormal,
     ValueOperator,
 )
-from torchrl.objectives import (
-    DDPGLoss,
-    DQNLoss,
-    LossModule,
-    REDQLoss,
-    SACLoss,
-    SoftUpdate,
-    TD3Loss,
-    group_optimizers,
-)
+from torchrl.objectives import LossModule, SoftUpdate, group_optimizers
 
 from contenders.case import OffPolicyCase
 
@@ -39,7 +31,9 @@ Update = Callable[[TensorDict], None]
 
 def sac(case: OffPolicyCase, env: EnvBase) -> tuple[Any, Update]:
     actor, critic = gaussian_actor(case, env), state_action_critic(case, env)
-    loss = SACLoss(actor, critic, num_qvalue_nets=2, loss_function="l2", delay_qvalue=True)
+    loss = loss_class(case, "SACLoss")(
+        actor, critic, num_qvalue_nets=2, loss_function="l2", delay_qvalue=True
+    )
     return actor, updater(case, loss, "actor_network_params", "qvalue_network_params", "log_alpha")
 
 
@@ -47,20 +41,24 @@ def redq(case: OffPolicyCase, env: EnvBase) -> tuple[Any, Update]:
     """Its loss has the actor's in it at every update of the critics."""
     actor, critic = gaussian_actor(case, env), state_action_critic(case, env)
     members = {"num_qvalue_nets": case.critics, "sub_sample_len": case.members}
-    loss = REDQLoss(actor, critic, loss_function="l2", delay_qvalue=True, **members)
+    loss = loss_class(case, "REDQLoss")(
+        actor, critic, loss_function="l2", delay_qvalue=True, **members
+    )
     return actor, updater(case, loss, "actor_network_params", "qvalue_network_params", "log_alpha")
 
 
 def ddpg(case: OffPolicyCase, env: EnvBase) -> tuple[Any, Update]:
     actor, critic = deterministic_actor(case, env), state_action_critic(case, env)
-    loss = DDPGLoss(actor, critic, loss_function="l2", delay_actor=True, delay_value=True)
+    loss = loss_class(case, "DDPGLoss")(
+        actor, critic, loss_function="l2", delay_actor=True, delay_value=True
+    )
     update = updater(case, loss, "actor_network_params", "value_network_params")
     return noisy(case, env, actor), update
 
 
 def td3(case: OffPolicyCase, env: EnvBase) -> tuple[Any, Update]:
     actor, critic = deterministic_actor(case, env), state_action_critic(case, env)
-    loss = TD3Loss(
+    loss = loss_class(case, "TD3Loss")(
         actor,
         critic,
         num_qvalue_nets=2,
@@ -73,6 +71,8 @@ def td3(case: OffPolicyCase, env: EnvBase) -> tuple[Any, Update]:
     target = SoftUpdate(loss, tau=case.tau)
     for_actor = adam(case, leaves(loss.actor_network_params))
     for_critic = adam(case, leaves(loss.qvalue_network_params))
+    if not case.losses:
+        return actor, steps_alone(loss, [(for_critic, 1), (for_actor, 2), (target, 2)])
     made = 0
 
     def step(term: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
@@ -95,7 +95,9 @@ def dqn(case: OffPolicyCase, env: EnvBase) -> tuple[Any, Update]:
     spec = env.action_spec
     net = mlp(case, observation_size(env), spec.shape[-1])
     actor = QValueActor(net, in_keys=["observation"], spec=spec)
-    loss = DQNLoss(actor, loss_function="smooth_l1", delay_value=True, action_space="one_hot")
+    loss = loss_class(case, "DQNLoss")(
+        actor, loss_function="smooth_l1", delay_value=True, action_space="one_hot"
+    )
     loss.make_value_estimator(gamma=case.gamma)
     target = SoftUpdate(loss, tau=case.tau)
     optimizer, params = adam(case, loss.parameters()), list(loss.parameters())
@@ -124,6 +126,8 @@ def updater(case: OffPolicyCase, loss: LossModule, *learnt: str) -> Update:
     optimizer = group_optimizers(
         *(adam(case, [g] if isinstance(g, nn.Parameter) else leaves(g)) for g in groups)
     )
+    if not case.losses:
+        return steps_alone(loss, [(optimizer, 1), (target, 1)])
 
     def update(batch: TensorDict) -> None:
         terms = loss(batch)
@@ -135,12 +139,33 @@ def updater(case: OffPolicyCase, loss: LossModule, *learnt: str) -> Update:
     return update
 
 
+def loss_class(case: OffPolicyCase, name: str) -> type[LossModule]:
+    """The class that ``from <losses>.objectives import <name>`` gives."""
+    return getattr(importlib.import_module(f"{case.losses or 'torchrl'}.objectives"), name)
+
+
+def steps_alone(loss: LossModule, parts: Sequence[tuple[Any, int]]) -> Update:
+    """What is left of an update without its loss: steps of each part, at every n-th update."""
+    made = 0
+    for param in loss.parameters():
+        param.grad = torch.randn_like(param)
+
+    def update(_: TensorDict) -> None:
+        nonlocal made
+        made += 1
+        for part, period in parts:
+            if made % period == 0:
+                part.step()
+
+    return update
+
+
 def leaves(params: Any) -> list[nn.Parameter]:
     return list(params.flatten_keys().values())
 
 
 def adam(case: OffPolicyCase, params: Iterable[nn.Parameter]) -> torch.optim.Adam:
-    return torch.optim.Adam(params, lr=case.learning_rate, fused=True)
+    return torch.optim.Adam(params, lr=case.learning_rate, fused=not case.plain or None)
 
 
 def mlp(case: OffPolicyCase, inputs: int | None, outputs: int) -> MLP:

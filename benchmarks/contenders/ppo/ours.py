@@ -9,7 +9,7 @@ from torch import Tensor
 
 from contenders.case import PPOCase
 from torchrl_elegant import PPOConfig, Trial
-from torchrl_elegant.cli.commands import keep_freed_blocks
+from torchrl_elegant.cli.training import keep_freed_blocks
 from torchrl_elegant.runs.monitor import Averages
 from torchrl_elegant.trainers import Ledger, Quantum
 from torchrl_elegant.trainers.sources import Source

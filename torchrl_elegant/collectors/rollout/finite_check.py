@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import isfinite
 from typing import Protocol
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase
+from tensordict import (
+    LazyStackedTensorDict,
+    TensorDictBase,
+    is_non_tensor,
+    is_tensor_collection,
+)
 from torchrl.envs import EnvBase
 
+from torchrl_elegant.collectors.rollout.env_steps import is_ragged
 from torchrl_elegant.envs import BOOKKEEPING_KEYS
 from torchrl_elegant.functional import devices
 
@@ -31,6 +38,8 @@ def finite_check(env: EnvBase, device: torch.device | None) -> FiniteCheck:
         if spec.dtype is not None and spec.dtype.is_floating_point and key not in BOOKKEEPING_KEYS
     ]
     keys = [*map(_next, env.reward_keys), *map(_next, observations), *observations]
+    if is_ragged(env):
+        return CheckRagged(keys)
     if devices.reads_at_once(device):
         return CheckNow(keys)
     return CheckLater(keys, device=device or torch.device("cpu"))
@@ -58,6 +67,42 @@ class CheckNow:
             # may overflow in it, and are told apart below.
             if values is not None and not isfinite(values.sum()):
                 _raise_if_not_finite(values, key, batch.ndim, frames)
+
+
+class CheckRagged:
+    """Check of batches whose parts differ in shape; it names the batch, not the frame.
+
+    >>> from tensordict import LazyStackedTensorDict, TensorDict
+    >>> steps = [TensorDict({"seen": torch.full((size,), torch.inf)}) for size in (0, 2)]
+    >>> check = CheckRagged(["seen"])
+    >>> check(LazyStackedTensorDict(*steps), frames=10)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    FloatingPointError: `seen` must be finite, got a non-finite value in the batch up to frame 12...
+    """
+
+    def __init__(self, keys: list[Key]) -> None:
+        self._keys = keys
+
+    def __call__(self, batch: TensorDictBase, *, frames: int) -> None:
+        """Checks `batch`, before which `frames` frames were collected."""
+        names = set(map(_flat, self._keys))
+        for key, value in _dense_leaves(batch):
+            if key in names and not value.isfinite().all():
+                raise _late_error(key, frames + batch.numel())
+
+
+def _dense_leaves(batch: TensorDictBase) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
+    """Yields keys and tensors of all parts of `batch`, without stacking them."""
+    if isinstance(batch, LazyStackedTensorDict):
+        for part in batch.tensordicts:
+            yield from _dense_leaves(part)
+        return
+    for name, value in batch.items():
+        if isinstance(value, torch.Tensor):
+            yield (name,), value
+        elif is_tensor_collection(value) and not is_non_tensor(value):
+            yield from (((name, *key), leaf) for key, leaf in _dense_leaves(value))
 
 
 class CheckLater:
@@ -105,10 +150,14 @@ class CheckLater:
 
     def _raise(self) -> None:
         number = int(np.flatnonzero(self._read)[0])
-        raise FloatingPointError(
-            f"`{_name(self._keys[number])}` must be finite, got a non-finite value in the batch up "
-            f"to frame {self._read[number]}; mend the simulator, or clean the value in a wrapper"
-        )
+        raise _late_error(self._keys[number], self._read[number])
+
+
+def _late_error(key: Key, frames: int) -> FloatingPointError:
+    return FloatingPointError(
+        f"`{_name(key)}` must be finite, got a non-finite value in the batch up to frame {frames}; "
+        "mend the simulator, or clean the value in a wrapper"
+    )
 
 
 def _raise_if_not_finite(values: torch.Tensor, key: Key, batch_dims: int, frames: int) -> None:
@@ -128,9 +177,13 @@ def _raise_if_not_finite(values: torch.Tensor, key: Key, batch_dims: int, frames
 
 
 def _name(key: Key) -> Key:
-    name = (key,) if isinstance(key, str) else key[1:] if key[0] == "next" else key
+    name = _flat(key)[1:] if _flat(key)[0] == "next" else _flat(key)
     return name[0] if len(name) == 1 else name
 
 
+def _flat(key: Key) -> tuple[str, ...]:
+    return (key,) if isinstance(key, str) else key
+
+
 def _next(key: Key) -> tuple[str, ...]:
-    return ("next", key) if isinstance(key, str) else ("next", *key)
+    return ("next", *_flat(key))

@@ -22,12 +22,14 @@ from torchrl_elegant.collectors.rollout.policy_calls import (
 )
 from torchrl_elegant.collectors.rollout.simulators import SimulatorAccess, simulators_of
 from torchrl_elegant.collectors.rollout.step_memory import StepMemory
+from torchrl_elegant.envs.spaces import BadActionError, random_allowed
+from torchrl_elegant.functional import action_mask_of
 
 _CPU = (None, torch.device("cpu"))
 
 
 def gymnasium_rollout(collector: Collector) -> GymnasiumRollout | None:
-    """Direct rollout for `collector`; None if only TorchRL's own gives the same batches."""
+    """Direct rollout for `collector`; None if its batches need another one."""
     env = collector.env
     devices = (collector.storing_device, collector.policy_device, env.device)
     if (
@@ -75,6 +77,9 @@ class GymnasiumRollout:
             alone = [*self._direct.writes] == ["action"]
             write = self._outputs.write_action if alone else self._outputs.write
             self._write: Callable[[int, Any], Tensor] = write
+        self._choice = env.action_spec_unbatched
+        mask = action_mask_of(env)
+        self._masks = None if mask is None else self._input_rows([mask])
         shape = (*env.batch_size, self._frames)
         names = None if extends_buffer(collector) else [*[None] * env.batch_dims, "time"]
         self._frame = {"batch_size": torch.Size(shape), "names": names}
@@ -128,6 +133,11 @@ class GymnasiumRollout:
                     if ended and restart is not None:
                         restart(_mask(ended, collector.env.batch_size))
                     steps += 1
+        except BadActionError as error:
+            # A policy answers NaN with NaN: name the observation if it was the first.
+            memory.require_finite(steps, frames=collector._frames)
+            frame = collector._frames + steps * len(memory) + error.row + 1
+            raise error.at_frame(frame) from None
         finally:
             # Also if a step failed: the next rollout then starts after the last that did not.
             memory.finish(steps)
@@ -189,12 +199,17 @@ class GymnasiumRollout:
         # Asked at every step: other processes may write to the same buffer.
         if not collector._should_use_random_frames():
             return policy(t)
-        action = self._outputs.write_action(t, self._action_spec.rand())
+        action = self._outputs.write_action(t, self._random_action(t))
         if self._direct is None:
             if t:
                 self._memory.show(t)
             collector._carrier.set("action", action)
         return action
+
+    def _random_action(self, t: int) -> Tensor:
+        if self._masks is None:
+            return self._action_spec.rand()
+        return random_allowed(self._choice, *self._masks[t])
 
 
 def _mask(rows: Sequence[int], batch_size: torch.Size) -> Tensor:

@@ -68,9 +68,10 @@ def direct_call(
     """
     if type(policy) is RandomPolicy:
         return _random_call(policy)
-    if not (isinstance(policy, TensorDictModuleBase) and isinstance(policy, ActsOnTensors)):
+    keys = declared_keys(policy)
+    if keys is None or not isinstance(policy, ActsOnTensors):
         return None
-    act, reads, writes = policy.act, [*policy.in_keys], [*policy.out_keys]
+    act, (reads, writes) = policy.act, keys
     if not (set(actions) <= set(writes) and set(reads) <= set(observations)):
         return None
     if not _takes(act, len(reads)):
@@ -83,6 +84,21 @@ def direct_call(
     restart = policy.restart if isinstance(policy, RestartsRows) else None
     plan = _plan_of(policy)
     return DirectCall(reads=reads, writes=writes, act=act, plan=plan, restart=restart)
+
+
+def declared_keys(policy: Any) -> tuple[list[NestedKey], list[NestedKey]] | None:
+    """Keys that `policy` says it reads and writes; None if it says nothing.
+
+    >>> declared_keys(lambda tensordict: tensordict) is None
+    True
+    """
+    if not isinstance(policy, TensorDictModuleBase):
+        return None
+    try:
+        return [*policy.in_keys], [*policy.out_keys]
+    except (AttributeError, NotImplementedError):
+        # TorchRL asks no policy for its keys.
+        return None
 
 
 def _plan_of(policy: TensorDictModuleBase) -> Callable[..., RolloutPlan | None] | None:

@@ -62,7 +62,7 @@ class SimulatorAccess:
 
 
 def simulators_of(env: EnvBase) -> SimulatorAccess | None:
-    """Access to the simulators of `env`; None if only TorchRL's rollout gives the same batches.
+    """Access to the simulators of `env`; None if their rows need more than counts and casts.
 
     Known are `GymnasiumEnv`, and TorchRL's `GymEnv` and `GymWrapper`, alone, in a `SerialEnv`, or
     under `StepCounter`, `RewardSum`, `InitTracker` and `DoubleToFloat` with their usual keys, in

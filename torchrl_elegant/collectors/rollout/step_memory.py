@@ -12,11 +12,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 
 from torchrl_elegant.collectors.rollout.episode_counts import EpisodeCounts, Present
+from torchrl_elegant.collectors.rollout.finite_check import CheckNow
 from torchrl_elegant.collectors.rollout.layout import Layout
 from torchrl_elegant.collectors.rollout.simulators import SimulatorAccess
+from torchrl_elegant.envs.older_gym import refuse_short_step
 
 
 class StepMemory:
@@ -99,7 +102,23 @@ class StepMemory:
 
     def step(self, t: int, actions: Iterable[Any]) -> list[int]:
         """Steps all simulators and resets those that ended; returns their rows."""
-        rewards, ended, i = self._reward_rows[t], [], 0
+        try:
+            ended = self._step(t, actions)
+        except (ValueError, TypeError) as error:
+            refuse_short_step(error, self._access.envs[0])
+            raise
+        if t >= self._episodes.next_cut:
+            ended = self._cut(t, ended)
+        # After all steps: simulators that share a random generator then draw in TorchRL's order.
+        for i in ended:
+            self._finals.append([array[t + 1, i].copy() for array in self._arrays])
+            self._episodes.end(t, i)
+            self._write(t + 1, i, self._access.reset(i))
+        return ended
+
+    def _step(self, t: int, actions: Iterable[Any]) -> list[int]:
+        ended: list[int] = []
+        rewards, i = self._reward_rows[t], 0
         if self._plain_rows is not None:
             row = self._plain_rows[t + 1]
             for step, action in zip(self._steps, actions, strict=True):
@@ -116,14 +135,18 @@ class StepMemory:
                     self._terminated[t, i], self._truncated[t, i] = terminated, truncated
                     ended.append(i)
                 i += 1
-        if t >= self._episodes.next_cut:
-            ended = self._cut(t, ended)
-        # After all steps: simulators that share a random generator then draw in TorchRL's order.
-        for i in ended:
-            self._finals.append([array[t + 1, i].copy() for array in self._arrays])
-            self._episodes.end(t, i)
-            self._write(t + 1, i, self._access.reset(i))
         return ended
+
+    def require_finite(self, steps: int, *, frames: int) -> None:
+        """Names the first observation of so many steps that is not finite; before them `frames`."""
+        keys = [key for key, rows in self.observations.items() if rows.dtype.kind == "f"]
+        paths: list[tuple[str, ...]] = [(key,) if isinstance(key, str) else key for key in keys]
+        seen = [torch.from_numpy(self.observations[key]).transpose(0, 1) for key in keys]
+        for parts, prefix in ((slice(1, steps + 1), ("next",)), (slice(0, 1), ())):
+            batch = TensorDict({}, [len(self), seen[0][:, parts].shape[1]] if seen else [0])
+            for path, values in zip(paths, seen, strict=True):
+                batch.set((*prefix, *path), values[:, parts])
+            CheckNow([(*prefix, *path) for path in paths])(batch, frames=frames)
 
     def _cut(self, t: int, ended: list[int]) -> list[int]:
         cut = self._episodes.cuts(t)

@@ -18,8 +18,10 @@ from torchrl_elegant.collectors.workers.rings import RowRings
 from torchrl_elegant.collectors.workers.weights import SharedWeights
 from torchrl_elegant.collectors.workers.worker import MESSAGE_BYTES, WorkerFactory, WorkerLink
 
-#: Options of TorchRL's collectors that reach the collector inside each worker unchanged.
-WORKER_OPTIONS = {
+#: Options of `SyncCollector` that TorchRL's collectors with workers do not know.
+_OWN_OPTIONS = {"check_finite"}
+#: Options that reach the collector inside each worker unchanged.
+WORKER_OPTIONS = _OWN_OPTIONS | {
     "auto_register_policy_transforms",
     "compact_obs",
     "compile_policy",
@@ -68,7 +70,9 @@ class WorkerArguments:
         copy = deepcopy(policy)
         self.policy = copy.to("cpu") if isinstance(copy, nn.Module) else copy
         self.rows = frames_per_batch
-        self.options = options
+        self._own = {name: options[name] for name in _OWN_OPTIONS & options.keys()}
+        #: Options for TorchRL's collector with workers, which hands them on.
+        self.options = {name: options[name] for name in options.keys() - _OWN_OPTIONS}
         self._row = self._example(keys)
 
     def link(self, gates: Gates, *, init_random_frames: int) -> WorkerLink:
@@ -101,6 +105,7 @@ class WorkerArguments:
             # 31 bits: every simulator takes such a seed.
             seeds=[int(child.generate_state(1)[0] >> 1) for child in root.spawn(self.workers)],
             threads=threads,
+            options=self._own,
             trajectory_ids=(
                 trajectory_ids if ("collector", "traj_ids") in self._row.keys(True) else "none"
             ),
@@ -112,10 +117,16 @@ class WorkerArguments:
             deepcopy(self.policy),
             frames_per_batch=self.rows,
             total_frames=-1,
+            **self._own,
             **self.options,
         )
         self.envs = inner.n_env
         try:
+            if inner.env._has_dynamic_specs:
+                raise ValueError(
+                    "`create_env_fn` must make environments whose entries keep their shapes, got "
+                    f"{type(inner.env).__name__} with shapes that change; use SyncCollector"
+                )
             if self.rows % inner.n_env:
                 raise ValueError(
                     "`frames_per_batch` must be a multiple of the number of environments in a "

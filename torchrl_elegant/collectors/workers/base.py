@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -22,6 +23,12 @@ class MultiWorkerBase(MultiCollector):
     """
 
     _shutdown_complete = True  # until there is something to shut down
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # TorchRL's metaclass would show the arguments of its own `__call__`.
+        own = inspect.signature(cls.__init__)
+        cls.__signature__ = own.replace(parameters=[*own.parameters.values()][1:])
 
     def __init__(
         self,

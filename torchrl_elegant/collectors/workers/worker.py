@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal
@@ -42,7 +43,7 @@ class EpisodeLog:
     ...     [3],
     ... )
     >>> log.add(batch, rows=3), log.add(batch, rows=3)
-    ([(2.0, 2)], [(3.0, 3)])
+    ([(2, 2.0, 2)], [(2, 3.0, 3)])
     """
 
     def __init__(
@@ -56,8 +57,11 @@ class EpisodeLog:
         """Forgets the episodes in progress, as when all environments are reset."""
         self._returns[:], self._lengths[:] = 0.0, 0
 
-    def add(self, batch: TensorDictBase, *, rows: int) -> list[tuple[float, int]]:
-        """Episodes that ended within the first `rows` rows of a rollout [*envs, time]."""
+    def add(self, batch: TensorDictBase, *, rows: int) -> list[tuple[int, float, int]]:
+        """Episodes that ended within the first `rows` rows of a rollout [*envs, time].
+
+        Of each: the steps of the rollout until its end, its return, its length.
+        """
         after, time = batch.get("next"), batch.shape[-1]
         found = [
             [after.get(key, None) for key in keys] for keys in (self._reward_keys, self._done_keys)
@@ -71,14 +75,14 @@ class EpisodeLog:
         means = [value.double().mean(-1).cpu().numpy() for value in columns[0]]
         rewards = sum(means) / len(means)
         dones = reduce(np.logical_or, (value.any(-1).cpu().numpy() for value in columns[1]))
-        finished: list[tuple[float, int]] = []
+        finished: list[tuple[int, float, int]] = []
         for env in np.flatnonzero(dones.any(1)):
             begin = 0
             for end in (np.flatnonzero(dones[env]) + 1).tolist():
                 total = float(self._returns[env] + rewards[env, begin:end].sum())
                 length = int(self._lengths[env] + end - begin)
                 if env * time + end <= rows:
-                    finished.append((total, length))
+                    finished.append((end, total, length))
                 self._returns[env], self._lengths[env], begin = 0.0, 0, end
             self._returns[env] = rewards[env, begin:].sum()
             self._lengths[env] = time - begin
@@ -150,9 +154,12 @@ class WorkerCollector(SyncCollector):
         while True:
             try:
                 self._collect_until_interrupted()
-            except BaseException:
+            except BaseException as error:
                 self._failed = True
                 self._link.report(self.worker_idx, traceback.format_exc())
+                if isinstance(error, FloatingPointError):
+                    # Its message says all; a traceback of this house would hide it in a log.
+                    raise SystemExit(1) from None
                 raise
             yield None
 
@@ -190,7 +197,8 @@ class WorkerCollector(SyncCollector):
         self._frames = ticket.start
         batch = self._postproc(self.rollout())
         episodes = self._episodes.add(batch, rows=ticket.frames)
-        self._writer.commit(batch, rows=ticket.frames, episodes=episodes)
+        ended = [(total, length) for _, total, length in episodes]
+        self._writer.commit(batch, rows=ticket.frames, episodes=ended)
 
     def _should_use_random_frames(self) -> bool:
         return self._frames < self._link.init_random_frames
@@ -204,6 +212,7 @@ class WorkerFactory:
         seeds: one seed per worker.
         threads: torch threads in each worker.
         trajectory_ids: numbered over all workers, by each worker for itself, or not at all.
+        options: of `SyncCollector`, those that TorchRL's worker loop does not hand on.
     """
 
     def __init__(
@@ -213,9 +222,10 @@ class WorkerFactory:
         seeds: list[int],
         threads: int,
         trajectory_ids: Literal["shared", "own", "none"],
+        options: Mapping[str, Any],
     ) -> None:
         self.link, self.seeds, self.threads = link, seeds, threads
-        self.trajectory_ids = trajectory_ids
+        self.trajectory_ids, self.options = trajectory_ids, options
 
     def __call__(
         self,
@@ -229,6 +239,9 @@ class WorkerFactory:
         leave_with_parent()
         # Ctrl-C reaches the whole process group; the parent decides when its workers end.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # TorchRL's messages would stand in colors between the plain lines of a log file.
+        for handler in logging.getLogger("torchrl").handlers:
+            handler.setFormatter(logging.Formatter("%(message)s"))
         seed = self.seeds[worker_idx]
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002 - simulators still draw from it
@@ -242,6 +255,7 @@ class WorkerFactory:
             worker_idx=worker_idx,
             traj_pool=traj_pool if self.trajectory_ids == "shared" else None,
             track_traj_ids=self.trajectory_ids != "none",
+            **self.options,
             **kwargs,
         )
         collector.set_seed(seed)

@@ -312,7 +312,7 @@ class HamiltonianLoss(BoundNetworks, LossModule):
 
         Written out for the actors that ``backward_policy`` covers, by autograd for others.
         """
-        if self.reduction == "mean":
+        if self.reduction == "mean" and not self._has_guests("actor_network"):
             actor, action = self.actor_network, self.tensor_keys.action
             rows = {key: slices.get(key).flatten(0, 1) for key in (*actor.in_keys, action)}
             term = backward_policy(actor, rows, action, partial(self._gain_slope, slices))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tensordict import TensorDictBase
@@ -78,7 +78,7 @@ def stored_keys(actor: TensorDictModuleBase) -> dict[str, Any]:
 
 def _parameters_in_place(loss: LossModule) -> AbstractContextManager:
     if isinstance(loss.actor_network, _DIRECT):
-        return nullcontext()
+        return loss._watched["actor_network_params"].in_place(loss.actor_network)
     return loss.actor_network_params.to_module(loss.actor_network, preserve_module_state=False)
 
 

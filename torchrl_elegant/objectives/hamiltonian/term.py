@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl._utils import logger as torchrl_logger
 from torchrl.objectives import LossModule
 
 from torchrl_elegant.data import BestSlices
 from torchrl_elegant.functional import norm_of
 from torchrl_elegant.objectives.hamiltonian.loss import HamiltonianLoss, require_values
 from torchrl_elegant.objectives.hamiltonian.stored_actions import stored_log_prob
+
+logger = logging.getLogger(__name__)
 
 
 def share_actor(base_loss: LossModule, loss: LossModule) -> None:
@@ -223,13 +225,13 @@ class HamiltonianTerm:
             # With the mean of other numbers, all new slices would look good, or none.
             self.loss.scale.reset()
             told = "the H-term measures rewards anew: baseline was %s, reward_scale %s"
-            torchrl_logger.info(told, baseline, factor)
+            logger.info(told, baseline, factor)
         if not same_rewards:
             return
         try:
             self.store.load_state_dict(state_dict["store"])
         except ValueError as error:
-            torchrl_logger.info("the H-term begins with a new store: %s", error)
+            logger.info("the H-term begins with a new store: %s", error)
 
     def _drawn(self) -> TensorDictBase | None:
         due = self._calls % self.period == 0

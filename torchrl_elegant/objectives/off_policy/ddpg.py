@@ -6,6 +6,7 @@ from typing import Literal
 
 from tensordict import TensorDictBase, TensorDictParams
 from tensordict.nn import TensorDictModuleBase
+from tensordict.utils import NestedKey
 from torch import Tensor
 
 from torchrl_elegant.objectives.off_policy.base import OffPolicyLoss
@@ -26,7 +27,8 @@ class DDPGLoss(TD3Loss):
     and reductions. It differs by intent in this:
 
     - a ``DeterministicActor`` and an ``EnsembleCritic`` of one member are called directly, without
-      parameter swaps; other networks work as in TorchRL;
+      parameter swaps, and so are TorchRL's usual networks, as for ``TD3Loss``; others work as in
+      TorchRL;
     - ``td_error``, the priority, is absolute and not squared;
     - ``set_keys`` also takes ``action``; it is the entry that the actor writes and the critic
       reads.
@@ -121,6 +123,13 @@ class DDPGLoss(TD3Loss):
         """Actor's loss, which reaches the actor alone."""
         return self._actor_loss(tensordict)
 
+    def _set_in_keys(self) -> None:
+        super()._set_in_keys()
+        # TorchRL lists two more, and sorts them; a caller may pass entries by position.
+        judged = [("next", *_path(key)) for key in self.value_network.in_keys]
+        weight = [self.tensor_keys.priority_weight] if self.use_prioritized_weights else []
+        self.in_keys = sorted({*self.in_keys, *judged, *weight}, key=str)
+
     def _smoothed(self, action: Tensor) -> Tensor:
         return action
 
@@ -141,3 +150,7 @@ class DDPGLoss(TD3Loss):
 
     def _about_actor(self, values: Tensor) -> dict[str, Tensor]:
         return {}
+
+
+def _path(key: NestedKey) -> tuple[str, ...]:
+    return (key,) if isinstance(key, str) else key

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchrl.data import TensorSpec
 
 from torchrl_elegant.functional import categorical_entropy, reduce_members
-from torchrl_elegant.modules import QNetwork, Temperature
+from torchrl_elegant.modules import CategoricalActor, QNetwork, Temperature
 from torchrl_elegant.objectives.common.keys import DiscreteActorCriticKeys
 from torchrl_elegant.objectives.off_policy.dqn import action_space_of, values_of_choices
 from torchrl_elegant.objectives.off_policy.own_networks import actor_calls, q_network_calls
@@ -35,11 +35,14 @@ class DiscreteSACLoss(SACLoss):
 
     ``SACLoss`` says why (11) has :math:`\log \alpha` in the place of :math:`\alpha`.
 
+    Of an actor with an action mask, n and the sums are those of the allowed actions.
+
     It stands where TorchRL's ``DiscreteSACLoss`` stands: same arguments, keys, outputs, target
     parameters, reductions and priorities. It differs by intent in this:
 
     - speed: a ``CategoricalActor`` and a ``QNetwork`` are called directly, without vmap or
-      parameter swaps; other networks work as in TorchRL;
+      parameter swaps, and so are actor and critic over TorchRL's ``MLP``; other networks work as
+      in TorchRL;
     - ``skip_done_states`` skips truncated states only where they were not observed (not finite);
       TorchRL gives all of them the value 0;
     - ``temperature`` is new; ``num_actions`` and ``action_space`` are found out from networks that
@@ -127,7 +130,7 @@ class DiscreteSACLoss(SACLoss):
         return (log_probs.exp() * value).sum(-1) + self._alpha * categorical_entropy(log_probs)
 
     def _stored_values(self, tensordict: TensorDictBase) -> Tensor:
-        return values_of_choices(self, tensordict)
+        return values_of_choices(self, self._critic.online(tensordict), tensordict)
 
     def _actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
         """Equation (12); reaches the actor alone. Metadata: ``log_prob``, ``alpha``."""
@@ -142,7 +145,28 @@ class DiscreteSACLoss(SACLoss):
             )
         alpha, entropy = self._alpha, categorical_entropy(log_probs)  # [*B]
         loss = -alpha * entropy - (log_probs.exp() * value).sum(-1)
-        return self._reduce(loss, tensordict), {"log_prob": -entropy.detach(), "alpha": alpha}
+        metadata = {"log_prob": -entropy.detach(), "alpha": alpha}
+        if self._is_masked:
+            # The entropy to aim at is a part of what the allowed actions make possible.
+            allowed = (log_probs.detach() > -math.inf).sum(-1).log()  # [*B]
+            missing = allowed - math.log(log_probs.shape[-1])
+            metadata["missing"] = self.target_entropy_weight * missing
+        return self._reduce(loss, tensordict), metadata
+
+    def _actor_terms(
+        self, loss: Tensor, metadata: dict[str, Tensor], tensordict: TensorDictBase
+    ) -> dict[str, Tensor]:
+        terms = super()._actor_terms(loss, metadata, tensordict)
+        if "missing" in metadata:
+            alpha_loss = self._alpha_loss(metadata["log_prob"] + metadata["missing"])
+            terms["loss_alpha"] = self._reduce(alpha_loss, tensordict)
+        return terms
+
+    @property
+    def _is_masked(self) -> bool:
+        actor = self.actor_network
+        masked = isinstance(actor, CategoricalActor) and actor.action_mask is not None
+        return masked and self._wanted_entropy == "auto"
 
     def _automatic_entropy(self) -> float:
         if self.num_actions is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from tensordict import TensorDict, TensorDictBase, TensorDictParams
 from tensordict.nn import TensorDictModuleBase, dispatch
 from torch import Tensor, nn
@@ -33,11 +34,17 @@ class DQNLoss(OffPolicyLoss):
     and reductions. It differs by intent in this:
 
     - speed: a ``QNetwork`` is called directly, without parameter swaps or TensorDicts
-      (``benchmarks/off_policy.py`` has the measured ratio); other networks work as in TorchRL;
+      (``benchmarks/off_policy.py`` has the measured ratio), and so is a ``QValueActor`` over an
+      ``MLP``; other networks work as in TorchRL;
     - the priority is the largest absolute error of a member, and not its square;
     - a ``QNetwork`` may have several members. Each learns, and the target takes the minimum of
       theirs: :math:`\max_a \min_i \bar Q_i(s', a)`, or :math:`\min_i \bar Q_i` at the action that
       the members prefer on average. The first, with two members, is ElegantRL's D3QN.
+
+    A recurrent network starts the next steps from the state to which the online network, with its
+    present parameters, has just come, as in TorchRL. The state that was stored under ``next`` is
+    that of an older policy; such states make targets stale (Kapturowski et al. 2019, "Recurrent
+    experience replay in distributed reinforcement learning", section 3).
 
     Args:
         value_network: a ``QNetwork``, a ``QValueActor``, or a module that one can be made of.
@@ -109,15 +116,18 @@ class DQNLoss(OffPolicyLoss):
 
     def critic_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
         """All terms; writes the priority into ``tensordict``."""
-        value = self._stored_values(tensordict)  # [N, *B]
-        target = self._target_value(tensordict)  # [*B]
+        values, after = self._critic.online_and_next(tensordict)  # [N, *B, n]
+        value = values_of_choices(self, values, tensordict)  # [N, *B]
+        with torch.no_grad():
+            next_value = self._next_value(after)
+        target = self._target_value(tensordict, next_value)  # [*B]
         loss = self._distances(value, target)
         error = (value.detach() - target).abs().amax(0)
         tensordict.set(self.tensor_keys.priority, error.unsqueeze(-1))
         return {"loss": self._reduce(loss.sum(0), tensordict)}
 
     def _stored_values(self, tensordict: TensorDictBase) -> Tensor:
-        return values_of_choices(self, tensordict)
+        return values_of_choices(self, self._critic.online(tensordict), tensordict)
 
     def _next_value(self, after: TensorDictBase) -> Tensor:
         critic = self._critic
@@ -131,9 +141,8 @@ class DQNLoss(OffPolicyLoss):
         self._in_keys = read_keys([keys.action, *inputs], keys, inputs)
 
 
-def values_of_choices(loss: OffPolicyLoss, tensordict: TensorDictBase) -> Tensor:
-    """Values of the actions in ``tensordict``, ``[N, *B]``."""
-    values = loss._critic.online(tensordict)  # [N, *B, n]
+def values_of_choices(loss: OffPolicyLoss, values: Tensor, tensordict: TensorDictBase) -> Tensor:
+    """Those of ``values`` ``[N, *B, n]`` that the actions in ``tensordict`` have, ``[N, *B]``."""
     action = tensordict.get(loss.tensor_keys.action)
     return chosen(values, action.expand(values.shape[0], *action.shape), loss.action_space)
 

@@ -1,6 +1,6 @@
 """Calls of any TorchRL network: with the loss's parameters put into it, or through vmap.
 
-The counterpart of ``own_networks``, slower and for every network.
+The counterpart of ``own_networks`` and ``torchrl_networks``, slower and for every network.
 """
 
 from __future__ import annotations
@@ -107,8 +107,12 @@ class SingleQNetwork(ForeignNetwork):
     """Q(s, .) of one network that names its own greedy action."""
 
     def online(self, tensordict: TensorDictBase) -> Tensor:
+        return self.online_and_next(tensordict)[0]
+
+    def online_and_next(self, tensordict: TensorDictBase) -> tuple[Tensor, TensorDictBase]:
+        """Values, and the next steps with the recurrent state that the network has come to."""
         data = self.swapped(tensordict.copy(), self.params)
-        return data.get(self.loss.tensor_keys.action_value).unsqueeze(0)
+        return data.get(self.loss.tensor_keys.action_value).unsqueeze(0), data.get("next")
 
     def best(self, tensordict: TensorDictBase) -> Tensor:
         """Value that the targets give their own greedy action, ``[*B]``."""
@@ -159,15 +163,19 @@ class SwappedActor(ForeignNetwork):
             data = self.swapped(tensordict.select(*read, strict=False), params)
         return data, data.get(loss.tensor_keys.action)
 
-    def sample(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
-        """Reparameterized action and its log-density."""
+    def sample(self, tensordict: TensorDictBase, *, shows: bool = False) -> tuple[Tensor, Tensor]:
+        """Reparameterized action and its log-density.
+
+        An actor writes the parameters of its distribution into what it reads: into ``tensordict``
+        itself if ``shows``.
+        """
         with (
             set_exploration_type(ExplorationType.RANDOM),
             set_composite_lp_aggregate(True),
             self.params.to_module(self.network, preserve_module_state=False),
         ):
-            # A copy, because the actor writes the parameters of its distribution into its input.
-            return rsample_and_log_prob(self.network.get_dist(tensordict.copy()))
+            data = tensordict if shows else tensordict.copy()
+            return rsample_and_log_prob(self.network.get_dist(data))
 
     def log_probs(self, tensordict: TensorDictBase) -> Tensor:
         """log pi of every action, ``[*B, n]``."""

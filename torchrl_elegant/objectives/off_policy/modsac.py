@@ -90,9 +90,10 @@ class ModSACLoss(SACLoss):
 
     def actor_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
         terms = super().actor_terms(tensordict)
-        if self.std_regularization and self.std_updates > 0:
+        if self.std_regularization:
             std = self._std(tensordict)
             pull = F.smooth_l1_loss(std, self.mean_std.expand_as(std), reduction="none").mean(-1)
+            pull = pull * (self.std_updates > 0)  # nothing to be drawn to before
             terms["loss_actor"] = terms["loss_actor"] + self.std_regularization * self._reduce(
                 pull, tensordict
             )
@@ -109,7 +110,7 @@ class ModSACLoss(SACLoss):
             self._follow("mean_std", "std_updates", self._std(tensordict).flatten(0, -2).mean(0))
 
     def _std(self, tensordict: TensorDictBase) -> Tensor:
-        actor = self.actor_network
+        actor = self._actor.network
         return actor.parameters_of([tensordict.get(key) for key in actor.in_keys])[1].exp()
 
     def _follow(self, mean: str, count: str, value: Tensor) -> None:

@@ -1,6 +1,7 @@
 """Direct calls of this package's networks: no parameter swap, no vmap, no TensorDict.
 
-Networks of others are called through ``foreign_networks``, whose classes have the same methods.
+TorchRL's usual networks are called through ``torchrl_networks``, all others through
+``foreign_networks``; the classes there have the same methods.
 ``online`` values train the critics, ``frozen`` values train only the action, and ``target`` values
 train nothing. Values of an ensemble are ``[N, *B]``.
 """
@@ -22,7 +23,9 @@ from torchrl_elegant.modules import (
     QNetwork,
     SquashedGaussianActor,
 )
+from torchrl_elegant.objectives.common.bound_networks import Seat, Watched
 from torchrl_elegant.objectives.off_policy import foreign_networks as foreign
+from torchrl_elegant.objectives.off_policy import torchrl_networks
 
 
 class OwnNetwork:
@@ -30,27 +33,38 @@ class OwnNetwork:
 
     Casts and moves replace tensors, and TensorDict copies parameters apart from their module. After
     either, ``bind`` is called again; otherwise the network would read tensors that nothing trains.
+    While other tensors stand in for the loss's, ``network`` and ``delayed`` are doubles with those.
     """
 
     def __init__(self, loss: LossModule, name: str) -> None:
         self.name = name
-        self.network = getattr(loss, name)
-        self.delayed = deepcopy(self.network)
+        network = getattr(loss, name)
+        self._online, self._target = Seat(network), Seat(deepcopy(network))
 
     def bind(self, loss: LossModule) -> None:
         """Make both copies read the tensors that optimizers and target updaters write."""
         online, target = foreign.parameters_of(loss, self.name)
-        online.to_module(self.network, preserve_module_state=False)
-        target.to_module(self.delayed, preserve_module_state=False)
+        seen: dict[str, Watched] = loss._watched
+        watched = seen[f"{self.name}_params"]
+        self._online.bind(watched, online)
+        # Without a delay the targets are the online parameters.
+        delayed = seen.get(f"target_{self.name}_params", watched)
+        self._target.bind(delayed, target)
+
+    @property
+    def network(self) -> Any:
+        return self._online.taken()
+
+    @property
+    def delayed(self) -> Any:
+        return self._target.taken(detached=True)
 
     def inputs(self, tensordict: TensorDictBase) -> list[Tensor]:
-        return [tensordict.get(key) for key in self.network.in_keys]
+        return [tensordict.get(key) for key in self._online.network.in_keys]
 
 
 class OwnEnsemble(OwnNetwork):
     """``EnsembleCritic``: Q(s, a) of all members, or of some."""
-
-    network: EnsembleCritic
 
     def online(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
         return self.network.values(self.inputs(tensordict), action)
@@ -66,19 +80,23 @@ class OwnEnsemble(OwnNetwork):
         return self.delayed.values(self.inputs(tensordict), action, members)
 
     def inputs(self, tensordict: TensorDictBase) -> list[Tensor]:
-        return [tensordict.get(key) for key in self.network.in_keys[:-1]]  # the last is the action
+        return [
+            tensordict.get(key) for key in self._online.network.in_keys[:-1]
+        ]  # the last is the action
 
 
 class OwnQNetwork(OwnNetwork):
     """``QNetwork``: Q(s, .) of all members, ``[N, *B, n]``."""
-
-    network: QNetwork
 
     def online(self, tensordict: TensorDictBase) -> Tensor:
         return self.network.values(self.inputs(tensordict))
 
     def target(self, tensordict: TensorDictBase) -> Tensor:
         return self.delayed.values(self.inputs(tensordict))
+
+    def online_and_next(self, tensordict: TensorDictBase) -> tuple[Tensor, TensorDictBase]:
+        """Values, and the next steps, into which this network writes nothing."""
+        return self.online(tensordict), tensordict.get("next")
 
     def best(self, tensordict: TensorDictBase) -> Tensor:
         """max_a min_i Q_i(s, a) of the targets, ``[*B]``."""
@@ -104,33 +122,36 @@ class OwnSampler(OwnNetwork):
     """Stochastic actor: actions that it draws, or the log-probabilities of all its actions."""
 
     def __init__(self, loss: LossModule, name: str) -> None:
-        self.name, self.network = name, getattr(loss, name)
+        self.name, self._online = name, Seat(getattr(loss, name))
 
     def bind(self, loss: LossModule) -> None:
-        online, _ = foreign.parameters_of(loss, self.name)
-        online.to_module(self.network, preserve_module_state=False)
+        params, _ = foreign.parameters_of(loss, self.name)
+        self._online.bind(loss._watched[f"{self.name}_params"], params)
 
-    def sample(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
-        """Reparameterized action and its log-density, ``[*B, A]`` and ``[*B]``."""
+    def sample(self, tensordict: TensorDictBase, *, shows: bool = False) -> tuple[Tensor, Tensor]:
+        """Reparameterized action and its log-density, ``[*B, A]`` and ``[*B]``; writes nothing."""
         return self.network.sample(self.inputs(tensordict))
 
     def log_probs(self, tensordict: TensorDictBase) -> Tensor:
         """log pi of every action, ``[*B, n]``."""
-        return self.network.head_of(self.network.output(self.inputs(tensordict))).log_probs
+        network = self.network
+        return network.head_of(network.output(self.inputs(tensordict))).log_probs
 
 
 def critic_calls(loss: LossModule, name: str, *, stacked: bool) -> Any:
     """Calls of a critic of states and actions; a foreign one may be ``stacked``."""
     if isinstance(getattr(loss, name), EnsembleCritic):
         return OwnEnsemble(loss, name)
-    return (foreign.StackedCritic if stacked else foreign.SingleCritic)(loss, name)
+    plain = (foreign.StackedCritic if stacked else foreign.SingleCritic)(loss, name)
+    return torchrl_networks.lean_critic(plain, stacked=stacked)
 
 
 def q_network_calls(loss: LossModule, name: str, *, stacked: bool) -> Any:
     """Calls of a critic that gives a value for each action."""
     if isinstance(getattr(loss, name), QNetwork):
         return OwnQNetwork(loss, name)
-    return (foreign.StackedQNetwork if stacked else foreign.SingleQNetwork)(loss, name)
+    plain = (foreign.StackedQNetwork if stacked else foreign.SingleQNetwork)(loss, name)
+    return torchrl_networks.lean_q_network(plain, stacked=stacked)
 
 
 def actor_calls(loss: LossModule, name: str = "actor_network") -> Any:
@@ -140,4 +161,4 @@ def actor_calls(loss: LossModule, name: str = "actor_network") -> Any:
         return OwnActor(loss, name)
     if isinstance(actor, SquashedGaussianActor | CategoricalActor):
         return OwnSampler(loss, name)
-    return foreign.SwappedActor(loss, name)
+    return torchrl_networks.lean_actor(foreign.SwappedActor(loss, name))

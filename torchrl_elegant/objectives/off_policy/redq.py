@@ -63,6 +63,7 @@ class REDQLoss(SACLoss):
 
     _AcceptedKeys = default_keys = REDQKeys
     _entropy_buffer = "target_entropy_buffer"
+    _shows_distribution = False
 
     def __init__(
         self,
@@ -120,6 +121,11 @@ class REDQLoss(SACLoss):
                 if bound is not None:
                     delattr(self, name)
                     self.register_buffer(name, torch.tensor(bound, device=self.device).log())
+
+    def _set_in_keys(self) -> None:
+        super()._set_in_keys()
+        # TorchRL lists it; neither reads it.
+        self.in_keys = list(dict.fromkeys([*self.in_keys, self.tensor_keys.sample_log_prob]))
 
     @property
     def sub_sample_len(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from tensordict import TensorDict, TensorDictBase, TensorDictParams
@@ -41,10 +41,14 @@ class SACLoss(TemperatureLoss):
     reductions and priorities. It differs by intent in this:
 
     - speed: an ``EnsembleCritic`` and its actor are called directly, without vmap or parameter
-      swaps (``benchmarks/sac.py`` has the measured ratio); other networks work as in TorchRL;
+      swaps (``benchmarks/sac.py`` has the measured ratio). So are TorchRL's usual networks, an
+      ``MLP`` in a ``ValueOperator`` and in a ``ProbabilisticActor`` with a ``TanhNormal``
+      (``benchmarks/swapped_import.py``). All others work as in TorchRL;
     - ``target_members``, ``actor_q`` and ``temperature`` are new;
     - ``skip_done_states`` skips terminated states, and truncated ones only where they were not
       observed (not finite); TorchRL lets the actor see zeros in every truncated state;
+    - an actor of this package leaves nothing in the batch; any other leaves what its distribution
+      is made of (``loc``, ``scale``), as in TorchRL;
     - version 1 of SAC, with a state value network, is TorchRL's alone; ``delay_value``, which is
       about that network, is accepted and has no effect, as in TorchRL's version 2.
 
@@ -81,6 +85,8 @@ class SACLoss(TemperatureLoss):
     _AcceptedKeys = default_keys = ActorCriticKeys
     terms: tuple[str, ...] = ("loss_actor", "loss_qvalue", "loss_alpha", "alpha", "entropy")
     target_rule: str = "min"  # over the target's members
+    # True if parameters of the actor's distribution are left in the batch.
+    _shows_distribution: ClassVar[bool] = True
 
     qvalue_network: TensorDictModuleBase
     qvalue_network_params: TensorDictParams
@@ -202,7 +208,7 @@ class SACLoss(TemperatureLoss):
     def _actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
         """Equation (7); reaches the actor alone. Metadata: ``log_prob``, ``alpha``, ``value``."""
         self._bound_temperature()
-        action, log_prob = self._actor.sample(tensordict)
+        action, log_prob = self._actor.sample(tensordict, shows=self._shows_distribution)
         value = self._over_members(self._critic.frozen(tensordict, action), self.actor_q)
         if value.shape[value.ndim - log_prob.ndim :] != log_prob.shape:
             raise RuntimeError(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict, TensorDictBase, TensorDictParams
 from tensordict.nn import TensorDictModuleBase, dispatch
 from torch import Tensor
 from torchrl.data import Bounded, Composite, TensorSpec
@@ -39,7 +39,8 @@ class TD3Loss(OffPolicyLoss):
     and reductions. It differs by intent in this:
 
     - a ``DeterministicActor`` and an ``EnsembleCritic`` are called directly, without vmap or
-      parameter swaps; other networks work as in TorchRL;
+      parameter swaps, and so are TorchRL's usual networks, an ``MLP`` in a ``ValueOperator`` and
+      before a ``TanhModule`` (``benchmarks/swapped_import.py``); others work as in TorchRL;
     - such an actor brings its bounds: ``bounds`` and ``action_spec`` may both be left out;
     - ``td_error`` and the priority, the largest over the members, are absolute and not squared;
     - ``actor_q`` is new.
@@ -66,6 +67,9 @@ class TD3Loss(OffPolicyLoss):
     _AcceptedKeys = default_keys = CriticKeys
     critic_term = "loss_qvalue"
     num_qvalue_nets: int | None
+    qvalue_network: TensorDictModuleBase
+    qvalue_network_params: TensorDictParams
+    target_qvalue_network_params: TensorDictParams
     terms: tuple[str, ...] = (
         "loss_actor",
         "loss_qvalue",
@@ -145,7 +149,8 @@ class TD3Loss(OffPolicyLoss):
         noise = (torch.randn_like(action) * self.policy_noise).clamp_(
             -self.noise_clip, self.noise_clip
         )
-        return noise.add_(action).clamp_(self.min_action, self.max_action)
+        # Not in place: under vmap noise may be shared by actions that differ.
+        return (noise + action).clamp(self.min_action, self.max_action)
 
     def _next_value(self, after: TensorDictBase) -> Tensor:
         data, action = self._actor.target(after)

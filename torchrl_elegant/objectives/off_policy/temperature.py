@@ -60,7 +60,9 @@ class TemperatureLoss(OffPolicyLoss):
 
     def _bound_temperature(self) -> None:
         if self.min_log_alpha is not None or self.max_log_alpha is not None:
-            self.log_alpha.data.clamp_(self.min_log_alpha, self.max_log_alpha)
+            # Not by `.data`, which vmap does not allow.
+            with torch.no_grad():
+                self.log_alpha.clamp_(self.min_log_alpha, self.max_log_alpha)
 
     @property
     def target_entropy(self) -> Tensor:

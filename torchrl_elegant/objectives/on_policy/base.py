@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -12,7 +14,6 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import dispatch
 from tensordict.utils import NestedKey
 from torch import Tensor
-from torchrl._utils import logger as torchrl_logger
 from torchrl.objectives import LossModule
 from torchrl.objectives.utils import ValueEstimators, default_value_kwargs
 
@@ -24,6 +25,8 @@ from torchrl_elegant.objectives.on_policy import written_gradients as written
 from torchrl_elegant.objectives.on_policy.gae import GAE
 from torchrl_elegant.objectives.on_policy.plain_rows import are_plain
 from torchrl_elegant.objectives.on_policy.vtrace import VTrace
+
+logger = logging.getLogger(__name__)
 
 _ESTIMATORS = {ValueEstimators.GAE: GAE, ValueEstimators.VTrace: VTrace}
 
@@ -66,19 +69,23 @@ class OnPolicyLoss(UpdateDefaults, BoundNetworks, LossModule):
 
     @dispatch
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        if not self._is_direct(tensordict):
-            return super().forward(tensordict)
-        terms, log_prob, value = self._terms(tensordict)
-        with torch.no_grad():
-            terms |= self._reports(tensordict, log_prob.detach(), value.detach())
-        return TensorDict(terms, batch_size=[])
+        with self._networks_in_place():
+            if not self._is_direct(tensordict):
+                return super().forward(tensordict)
+            terms, log_prob, value = self._terms(tensordict)
+            with torch.no_grad():
+                terms |= self._reports(tensordict, log_prob.detach(), value.detach())
+            return TensorDict(terms, batch_size=[])
 
     def update_terms(self, tensordict: TensorDictBase, *, actor: bool = True) -> dict[str, Tensor]:
         """Losses, and the entropy where it is rewarded."""
         if not self._is_direct(tensordict):
             terms = {k: v for k, v in self(tensordict).items() if k.startswith("loss_")}
             return terms if actor else {"loss_critic": terms["loss_critic"]}
-        return self._run_terms(tensordict)[0] if actor else self._value_terms(tensordict)[0]
+        if not self._is_swapped:
+            return self._run_terms(tensordict)[0] if actor else self._value_terms(tensordict)[0]
+        with self._networks_in_place():
+            return self._terms(tensordict)[0] if actor else self._value_terms(tensordict)[0]
 
     def backward_terms(
         self, tensordict: TensorDictBase, *, actor: bool = True
@@ -138,7 +145,7 @@ class OnPolicyLoss(UpdateDefaults, BoundNetworks, LossModule):
 
     def _written_inputs(self, tensordict: TensorDictBase) -> list[Tensor] | None:
         """Inputs of both networks; None where the gradients take autograd."""
-        if self._clips_values or not self._is_direct(tensordict):
+        if self._clips_values or self._is_swapped or not self._is_direct(tensordict):
             return None
         return written.plain_inputs(tensordict, self.actor_network, self.critic_network)
 
@@ -157,7 +164,25 @@ class OnPolicyLoss(UpdateDefaults, BoundNetworks, LossModule):
         """See ``RolloutLoss``."""
         ours = self._networks_are_ours or not self.functional
         params = None if ours else self.critic_network_params.detach()
-        return self.value_estimator(rollout, params=params)
+        with self._networks_in_place():
+            return self.value_estimator(rollout, params=params)
+
+    @property
+    def _is_swapped(self) -> bool:
+        """True while ``to_module`` or ``functional_call`` has put in other parameters."""
+        return self.functional and self._has_guests("actor_network", "critic_network")
+
+    @contextmanager
+    def _networks_in_place(self) -> Iterator[None]:
+        """Let the networks hold what ``to_module`` has put into the loss."""
+        if not self._networks_are_ours:
+            yield
+            return
+        with (
+            self._watched["actor_network_params"].in_place(self.actor_network),
+            self._watched["critic_network_params"].in_place(self.critic_network),
+        ):
+            yield
 
     @property
     def metric_names(self) -> list[str]:
@@ -262,5 +287,5 @@ class Compiled:
             result = self._function(*args)
             self._compiled = None
             reason = str(error).strip().splitlines() or [type(error).__name__]
-            torchrl_logger.warning("not compiled, and slower for it: %s", reason[0])
+            logger.warning("not compiled, and slower for it: %s", reason[0])
             return result

@@ -89,7 +89,8 @@ class ClipPPOLoss(OnPolicyLoss, objectives.ClipPPOLoss):
         below = self.clip_epsilon_low if self._asymmetric_clip else self.clip_epsilon
         above = self.clip_epsilon_high if self._asymmetric_clip else below
         # A kernel takes numbers for less, but from a GPU they would have to be waited for.
-        if devices.reads_at_once(below.device) and not torch.compiler.is_compiling():
+        at_once = devices.reads_at_once(below.device) and not torch.compiler.is_compiling()
+        if at_once and not self._is_swapped:  # vmap has no numbers
             below, above = below.item(), above.item()
         return 1.0 - below, 1.0 + above
 

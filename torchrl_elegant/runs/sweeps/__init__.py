@@ -1,0 +1,1 @@
+"""Sweeps: runs of several seeds, one after another or side by side."""
