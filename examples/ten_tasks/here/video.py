@@ -1,0 +1,3 @@
+from torchrl_elegant import film
+
+film("runs/here", "video.gif")
