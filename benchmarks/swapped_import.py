@@ -1,4 +1,4 @@
-"""What a user of TorchRL gains by importing the loss from here, and by nothing else.
+"""Gain of a user of TorchRL who imports the loss from here, and changes nothing else.
 
     python benchmarks/swapped_import.py
 

@@ -9,7 +9,7 @@ from torchrl.envs import EnvBase, GymWrapper, RenameTransform, TransformedEnv
 
 
 class Doors(gymnasium.Env):
-    """Of ``choices`` doors some are open. The open one with the largest number is worth most.
+    """Some of ``choices`` doors are open. The open one with the largest number is worth most.
 
     What is seen is noise and the step, so that only the mask tells which doors are open.
     """

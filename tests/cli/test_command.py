@@ -486,3 +486,11 @@ def test_a_film_without_its_package_is_refused(capsys, monkeypatch, trained):
     monkeypatch.setitem(sys.modules, "PIL", None)
     err = refused(capsys, str(trained), "video=true", command=evaluate_command)
     assert "pip install torchrl_elegant[video]" in err
+
+
+def test_an_exception_in_a_users_environment_keeps_its_traceback_in_an_evaluation(trained):
+    words = [str(trained), "env=faults.fault_envs:broken_value"]
+    done = run(words, script="evaluate.py")
+    assert done.returncode == 1
+    assert re.search(r"fault_envs.py\", line \d+, in broken_value", done.stderr)
+    assert "UsageError" not in done.stderr

@@ -78,7 +78,7 @@ class Outcome:
     seconds: float
 
     def fault(self) -> str | None:
-        """What is not as promised: one line and exit code 2, or a run."""
+        """Breaches of the promise: one line and exit code 2, or a run."""
         told = self.told.strip()
         shown = f"{self.line}\n    code {self.code}, {self.seconds:.1f} s: {told[-600:]}"
         if "Traceback" in told or self.code not in (0, 1, 2):

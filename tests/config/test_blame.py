@@ -1,4 +1,4 @@
-"""Whose code raised an exception."""
+"""Origin of exceptions."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def no_space() -> None:
 
 
 def test_a_disk_that_has_room_again_leaves_a_whole_run(tmp_path, monkeypatch, capsys):
-    """What could not be written in between is there in the end, and the exit code is 0."""
+    """Files that could not be written in between are there in the end, and the exit code is 0."""
     calls = []
 
     def sometimes(root):

@@ -77,7 +77,7 @@ def test_a_wide_range_of_losses_is_drawn_and_named_symlog(tmp_path, figures):
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_a_panel_holds_few_lines_and_nothing_is_drawn_twice(tmp_path, figures, name):
-    """Of every algorithm, with a column that a callback logged."""
+    """Rows of every algorithm, with a column that a callback logged."""
     with Trial(ALGORITHMS[name](num_cells=(8,)), total_frames=30_000) as trial:
         names = ["frames", "return_mean", "length_mean", *trial.learner.metric_names, "mine"]
     run = RunFolder.create(tmp_path / "x", config="", columns=names)

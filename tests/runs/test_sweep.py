@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -391,3 +392,20 @@ def test_a_new_sweep_is_named_for_what_it_trains():
 def test_the_package_offers_both():
     assert torchrl_elegant.sweep is sweep
     assert torchrl_elegant.resume_sweep is resume_sweep
+
+
+def test_a_plan_of_references_is_refused(tmp_path):
+    folder = SweepFolder.create(tmp_path / "sweep", run=RunConfig(), config=SAC, seeds=2)
+    with (folder.path / "sweep.yaml").open("a") as page:
+        page.write("more: &one [1]\nstill: *one\n")
+    with pytest.raises(UsageError, match=r"whose sweep\.yaml cannot be read"):
+        SweepFolder.open(folder.path)
+
+
+def test_a_full_disk_is_no_mistake_in_the_words_of_a_sweep(tmp_path, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("torchrl_elegant.runs.sweeps.folder.write_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        SweepFolder.create(tmp_path / "sweep", run=RunConfig(), config=SAC, seeds=2)

@@ -14,7 +14,7 @@ from torchrl_elegant.config.options import check, check_options, option
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.runs.evaluate import evaluate, film, policy_path
 from torchrl_elegant.runs.files import write_file
-from torchrl_elegant.runs.policy import Policy
+from torchrl_elegant.runs.policy import Policy, new_file
 from torchrl_elegant.runs.sweeps.folder import is_sweep
 from torchrl_elegant.runs.trust import Trust
 from torchrl_elegant.trainers.evaluation import Evaluation
@@ -133,15 +133,9 @@ def export_command(argv: Sequence[str], *, program: str) -> int:
     def main(words: Sequence[str]) -> None:
         import_named(words)
         options = _parse_with_run(words, ExportOptions, program)
-        source, target = policy_path(options.run, options.policy), Path(options.to)
+        source = policy_path(options.run, options.policy)
         # Before the policy is read: tracing it takes seconds.
-        if target.exists():
-            raise UsageError(f"`to` must be a new file, got {options.to!r}, which exists already")
-        if not target.parent.is_dir():
-            raise UsageError(
-                f"`to` must lie in a folder that exists, got {options.to!r}; make "
-                f"{str(target.parent)!r} first"
-            )
+        target = new_file(options.to, option="to")
         Policy.load(source).export(target)
         sys.stdout.write(f"exported {source} to {target}\n")
 

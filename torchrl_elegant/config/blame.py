@@ -1,11 +1,15 @@
-"""Whose code raised an exception: a wrong option is told in a line, a bug keeps its traceback."""
+"""Origin of exceptions: a wrong option is told in a line, a bug keeps its traceback."""
 
 from __future__ import annotations
 
 import sys
 import sysconfig
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
+
+from torchrl_elegant.config.text import UsageError
 
 _PACKAGE = __name__.partition(".")[0]
 _INSTALLED = tuple({sysconfig.get_paths()[kind] for kind in ("purelib", "platlib")})
@@ -33,6 +37,25 @@ def is_users_own(error: BaseException) -> bool:
     """
     frames = _frames(error.__traceback__)
     return bool(frames) and not _is_ours(frames[-1]) and any(map(_is_theirs, frames))
+
+
+@contextmanager
+def mistakes_are_told() -> Iterator[None]:
+    """While something is set up, a wrong value is a wrong option: one clear line for commands.
+
+    An error in an environment or a network that somebody is writing keeps its traceback.
+
+    >>> with mistakes_are_told():
+    ...     int("x")
+    Traceback (most recent call last):
+    torchrl_elegant.config.text.UsageError: invalid literal for int() with base 10: 'x'
+    """
+    try:
+        yield
+    except (ValueError, TypeError, ImportError) as error:
+        if isinstance(error, UsageError) or is_users_own(error):
+            raise
+        raise UsageError(str(error)) from error
 
 
 def place(error: BaseException) -> str:

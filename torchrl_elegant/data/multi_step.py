@@ -6,8 +6,8 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 from torch import Tensor
 
-from torchrl_elegant.data.slices import Carry, Path, path_of
-from torchrl_elegant.functional import Spans, spans
+from torchrl_elegant.data.slices import Carry, Path
+from torchrl_elegant.functional import Spans, path_of, spans
 
 #: Where a row holds its transition of the longer of two lengths.
 AHEAD = "ahead"

@@ -9,6 +9,8 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 from torch import Tensor
 
+from torchrl_elegant.functional import path_of
+
 Path = tuple[str, ...]
 
 
@@ -41,15 +43,6 @@ class Carry:
         self._rows = {
             path: value[:, max(0, value.shape[1] - last) :] for path, value in rows.items()
         }
-
-
-def path_of(key: NestedKey) -> Path:
-    """Turns a key into a tuple.
-
-    >>> path_of("reward")
-    ('reward',)
-    """
-    return (key,) if isinstance(key, str) else key
 
 
 MASK = "mask"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from tensordict import NestedKey, unravel_key
 from torchrl.envs import EnvBase
 
+from torchrl_elegant.functional import path_of
+
 
 @dataclass(frozen=True, kw_only=True)
 class EnvKeys:
@@ -30,8 +32,8 @@ class EnvKeys:
         Of several done flags it takes the one nearest to the reward, at its level or above.
         """
         reward = _only(env.reward_keys, "reward")
-        above = _path(reward)[:-1]
-        levels = [_path(key)[:-1] for key in env.done_keys]
+        above = path_of(reward)[:-1]
+        levels = [path_of(key)[:-1] for key in env.done_keys]
         levels = [level for level in levels if level == above[: len(level)]]
         if not levels:
             raise ValueError(
@@ -50,7 +52,3 @@ def _only(keys: list[NestedKey], kind: str) -> NestedKey:
             "entries in a transform"
         )
     return unravel_key(keys[0])
-
-
-def _path(key: NestedKey) -> tuple[str, ...]:
-    return (key,) if isinstance(key, str) else key

@@ -24,7 +24,7 @@ from torchrl.envs.transforms import (
     Transform,
 )
 
-from torchrl_elegant.functional import action_mask_of
+from torchrl_elegant.functional import action_mask_of, path_of
 
 
 class CompleteEnv(EnvBase):
@@ -111,7 +111,7 @@ def complete_env(env: EnvBase) -> Completion:
     low, high = _bounds(env)
     if low is not None and not (np.all(low == -1) and np.all(high == 1)):
         missing.append(partial(ActionScaling, in_keys_inv=env.action_keys))
-    names = {_last(key) for key in env.full_observation_spec.keys(True, True)}
+    names = {path_of(key)[-1] for key in env.full_observation_spec.keys(True, True)}
     if "step_count" not in names:
         missing.append(StepCounter)
     if "episode_reward" not in names:
@@ -136,7 +136,7 @@ def _reward_sum(env: EnvBase) -> Callable[[], Transform]:
 def with_truncated(factory: Callable[[], EnvBase]) -> EnvBase:
     """Makes the environment of `factory`, with a `truncated` key beside every `done`."""
     env = factory()
-    if not any(_last(key) == "truncated" for key in env.done_keys):
+    if not any(path_of(key)[-1] == "truncated" for key in env.done_keys):
         env.add_truncated_keys()
     return env
 
@@ -151,7 +151,3 @@ def _bounds(env: EnvBase) -> tuple[np.ndarray | None, np.ndarray | None]:
         return None, None
     row = (0,) * len(env.batch_size)
     return space.low[row].cpu().numpy(), space.high[row].cpu().numpy()
-
-
-def _last(key: str | tuple[str, ...]) -> str:
-    return key if isinstance(key, str) else key[-1]

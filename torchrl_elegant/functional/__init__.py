@@ -44,6 +44,7 @@ from torchrl_elegant.functional.hamiltonian import (
     steps_of,
 )
 from torchrl_elegant.functional.images import LUMA, area_weights, has_channels_last, is_image
+from torchrl_elegant.functional.nested_keys import path_of
 from torchrl_elegant.functional.perceptron import (
     SLOPES,
     perceptron,
@@ -101,6 +102,7 @@ __all__ = [
     "normal_log_prob",
     "normal_score",
     "normal_slopes",
+    "path_of",
     "perceptron",
     "perceptron_gradient",
     "perceptrons",

@@ -6,6 +6,8 @@ from tensordict import NestedKey, unravel_key
 from torchrl.data import Categorical, MultiCategorical, MultiOneHot, OneHot
 from torchrl.envs import EnvBase
 
+from torchrl_elegant.functional.nested_keys import path_of
+
 #: Name of the entry that says which discrete actions are allowed, as in TorchRL.
 ACTION_MASK = "action_mask"
 
@@ -19,7 +21,7 @@ def action_mask_of(env: EnvBase) -> NestedKey | None:
     >>> action_mask_of(GymEnv("CartPole-v1"))
     """
     leaves = dict(env.observation_spec_unbatched.items(True, True))
-    found = [key for key in leaves if _path(key)[-1] == ACTION_MASK]
+    found = [key for key in leaves if path_of(key)[-1] == ACTION_MASK]
     actions = list(env.full_action_spec_unbatched.items(True, True)) if found else []
     if len(actions) != 1:
         return None
@@ -27,7 +29,7 @@ def action_mask_of(env: EnvBase) -> NestedKey | None:
     # The exact types: a Binary is a Categorical, too.
     if type(spec) not in (OneHot, Categorical, MultiOneHot, MultiCategorical):
         return None
-    beside = unravel_key((*_path(key)[:-1], ACTION_MASK))
+    beside = unravel_key((*path_of(key)[:-1], ACTION_MASK))
     if beside not in found and len(found) > 1:
         raise ValueError(
             f"`env` must have one action mask, or one beside its action {key!r}, got {found}; give "
@@ -43,7 +45,3 @@ def action_mask_of(env: EnvBase) -> NestedKey | None:
             f"`{tuple(leaves[mask].shape)}`; give it shape {(*rows, count)}, or another name"
         )
     return mask
-
-
-def _path(key: NestedKey) -> tuple[str, ...]:
-    return (key,) if isinstance(key, str) else key

@@ -27,6 +27,7 @@ from torchrl_elegant.modules.foreign import (
     ForeignActor,
     ForeignQNetwork,
     NoSpecification,
+    evaluating,
     trained,
 )
 from torchrl_elegant.modules.gaussian import GaussianActor
@@ -78,6 +79,7 @@ __all__ = [
     "build_q_network",
     "build_stochastic_actor",
     "build_value",
+    "evaluating",
     "fit_actor",
     "fit_critic",
     "fit_q_network",

@@ -17,7 +17,7 @@ from torchrl.data import (
 )
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.functional import ACTION_MASK, action_mask_of, is_image
+from torchrl_elegant.functional import ACTION_MASK, action_mask_of, is_image, path_of
 from torchrl_elegant.modules.bounded_actor import (
     BoundedActor,
     DeterministicActor,
@@ -110,7 +110,7 @@ def observation_shapes(
     """
     leaves = dict(env.observation_spec_unbatched.items(True, True))
     if in_keys is None:
-        keys = [key for key in leaves if _last(key) not in BOOKKEEPING]
+        keys = [key for key in leaves if path_of(key)[-1] not in BOOKKEEPING]
     else:
         keys = [unravel_key(key) for key in in_keys]
     if strange := [key for key in keys if key not in leaves]:
@@ -128,10 +128,6 @@ def observation_shapes(
     if not keys:
         raise ValueError(f"`env` must have an observation, got specs `{env.observation_spec}`")
     return {key: tuple(leaves[key].shape) for key in keys}
-
-
-def _last(key: NestedKey) -> str:
-    return key if isinstance(key, str) else key[-1]
 
 
 def _on_device_of(env: EnvBase, network: Network) -> Network:

@@ -35,7 +35,7 @@ from torchrl_elegant.modules.build import (
     only_action,
 )
 from torchrl_elegant.modules.ensemble import EnsembleCritic
-from torchrl_elegant.modules.foreign import ForeignActor, ForeignQNetwork, told
+from torchrl_elegant.modules.foreign import ForeignActor, ForeignQNetwork, evaluating, told
 from torchrl_elegant.modules.q_network import QNetwork
 from torchrl_elegant.modules.stochastic_actor import StochasticActor
 from torchrl_elegant.modules.value import StateValue
@@ -313,13 +313,9 @@ def _sizes(data: TensorDictBase, keys: Sequence[NestedKey]) -> str:
 
 def _called(module: nn.Module, *inputs: Any) -> Any:
     """Output of a module in evaluation mode, which it leaves again."""
-    modes = {part: part.training for part in module.modules()}
-    try:
-        with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
-            return module.eval()(*inputs)
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
+    deterministic = set_exploration_type(ExplorationType.DETERMINISTIC)
+    with evaluating(module), torch.no_grad(), deterministic:
+        return module(*inputs)
 
 
 def _probe(

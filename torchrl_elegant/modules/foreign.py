@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tensordict import NestedKey, TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class NoSpecification(TypeError):
@@ -126,6 +127,26 @@ class ForeignQNetwork(ForeignNetwork):
     def mean_values(self, observation: Sequence[Tensor]) -> Tensor:
         """Value of every action, ``[*B, n]``."""
         return self._called(observation).get("action_value")
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module, and each of its parts, into evaluation mode for a while.
+
+    >>> import torch
+    >>> layer = torch.nn.Dropout()
+    >>> with evaluating(layer):
+    ...     inside = layer.training
+    >>> inside, layer.training
+    (False, True)
+    """
+    modes = {part: part.training for part in module.modules()}
+    try:
+        module.eval()
+        yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
 
 
 def trained(network: Any) -> Any:

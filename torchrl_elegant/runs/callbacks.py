@@ -108,22 +108,22 @@ class Callback:
         return type(self).__name__
 
     def on_start(self, run: RunningRun) -> None:
-        """Before the first frame of a run, or of a run that goes on."""
+        """Called before the first frame of a run, or of a run that goes on."""
 
     def on_rollout(self, run: RunningRun) -> None:
-        """After each round in which frames arrived and were learned from."""
+        """Called after each round in which frames arrived and were learned from."""
 
     def on_update(self, run: RunningRun, terms: Mapping[str, Tensor]) -> None:
-        """After each update; ``terms`` may be overwritten later, so clone what you keep."""
+        """Called after each update; clone ``terms`` that you keep: they may be overwritten."""
 
     def on_evaluation(self, run: RunningRun, evaluation: Evaluation) -> None:
-        """After each evaluation, before its row is written."""
+        """Called after each evaluation, before its row is written."""
 
     def on_checkpoint(self, run: RunningRun, path: Path) -> None:
-        """After each checkpoint, which is the folder ``path``."""
+        """Called after each checkpoint, which is the folder ``path``."""
 
     def on_end(self, run: RunningRun) -> None:
-        """After the last checkpoint of a run that reached its end or was stopped."""
+        """Called after the last checkpoint of a run that reached its end or was stopped."""
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data and tensors to go on with after a resume."""

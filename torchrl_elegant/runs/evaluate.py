@@ -11,6 +11,7 @@ import torch
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
+from torchrl_elegant.config.blame import mistakes_are_told
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.runs.config_file import run_of
 from torchrl_elegant.runs.film import write_film
@@ -91,10 +92,8 @@ def _run_of(
 def _environment(run: RunConfig, source: Env, episodes: int, seed: int) -> Iterator[EnvBase]:
     environments = Environments(run, source)
     try:
-        try:
+        with mistakes_are_told():
             env = environments.alone(episodes, seed)
-        except (ValueError, TypeError, ImportError) as error:
-            raise UsageError(str(error)) from error
         yield env
     finally:
         environments.close()

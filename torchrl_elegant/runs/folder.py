@@ -46,7 +46,7 @@ def _is_vacant(path: Path) -> bool:
 
 
 @contextmanager
-def _refused_by_the_system(path: Path, option: str, way_out: str) -> Iterator[None]:
+def refused_by_the_system(path: Path, option: str, way_out: str) -> Iterator[None]:
     """Tell in one line that a path is too long, read-only, or otherwise no place for a run."""
     try:
         yield
@@ -103,7 +103,7 @@ class RunFolder:
     def create(cls, path: str | Path, *, config: str, columns: Sequence[str]) -> RunFolder:
         """Make the folder of a new run; a folder that holds anything is refused."""
         path = Path(path)
-        with _refused_by_the_system(path, "folder", "choose another folder=..."):
+        with refused_by_the_system(path, "folder", "choose another folder=..."):
             if path.exists() and not path.is_dir():
                 raise UsageError(f"`folder` must be a folder, got the file {str(path)!r}")
             if path.exists() and not _is_vacant(path):
@@ -122,7 +122,7 @@ class RunFolder:
     def open(cls, path: str | Path, *, option: str = "resume") -> RunFolder:
         """Open the folder of a run that exists, which the user gave as ``option``."""
         path = Path(path)
-        with _refused_by_the_system(path, option, f"give another {option}=..."):
+        with refused_by_the_system(path, option, f"give another {option}=..."):
             for name in ("config.yaml", "metrics.csv"):
                 if not (path / name).is_file():
                     way_out = f"; start a new run with folder={path}" if option == "resume" else ""
@@ -144,13 +144,13 @@ class RunFolder:
 
     def write_config(self, text: str) -> None:
         """Replace `config.yaml` in one step."""
-        with _refused_by_the_system(self.path, "folder", "make it writable, or choose another"):
+        with refused_by_the_system(self.path, "folder", "make it writable, or choose another"):
             write_file(self.config_path, text.encode())
 
     def resume(self, frames: int, columns: Sequence[str] = ()) -> None:
         """Make the folder ready to go on from `frames`: later rows and an old `stop` file go, and
         metrics have a place for each of `columns`."""
-        with _refused_by_the_system(self.path, "resume", "make it writable, or copy the folder"):
+        with refused_by_the_system(self.path, "resume", "make it writable, or copy the folder"):
             self.metrics.trim(frames)
             if self.episodes_path.exists():
                 self.episodes.trim(frames)

@@ -22,6 +22,9 @@ from torchrl_elegant.trainers.learner import DivergedError
 from torchrl_elegant.trainers.ranks import Ranks
 from torchrl_elegant.trainers.sources import Source
 
+#: Exit codes after a signal, as shells have them.
+SIGNAL_CODES = {"SIGINT": 130, "SIGTERM": 143}
+
 
 class StopSignals:
     """Turn the first SIGINT or SIGTERM into a flag; the second SIGINT interrupts at once.

@@ -217,13 +217,19 @@ class Policy:
             return self.action(data).cpu().numpy()[()]
 
 
-def new_file(path: str | Path) -> Path:
-    """The path of a file to write; UsageError where there is one, which is never overwritten."""
+def new_file(path: str | Path, *, option: str = "path") -> Path:
+    """The path of a file to write; UsageError where there is one, which is never overwritten.
+
+    ``option`` is the name under which the user gave it.
+    """
     path = Path(path)
     if path.exists():
-        raise UsageError(f"`path` must be new, got {str(path)!r}, which exists; name another file")
+        raise UsageError(f"`{option}` must be a new file, got {str(path)!r}, which exists already")
     if not path.parent.is_dir():
-        raise UsageError(f"`path` must be in a folder that exists, got {str(path)!r}")
+        raise UsageError(
+            f"`{option}` must lie in a folder that exists, got {str(path)!r}; make "
+            f"{str(path.parent)!r} first"
+        )
     return path
 
 

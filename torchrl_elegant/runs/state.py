@@ -127,20 +127,15 @@ def _refuse_to_start_over(state: RunState) -> None:
 
 def _keep_copies(folder: RunFolder, frames: int) -> None:
     """Copy what is from later than ``frames``: the run is going to write over it."""
-    late = [path for path in folder.policy_paths if path.is_file() and _is_late(path, frames)]
+    trained = {path: _frames_of(path) for path in folder.policy_paths if path.is_file()}
+    late = {path: found for path, found in trained.items() if found is None or found > frames}
     if any(row["frames"] > frames for row in folder.metrics.rows()):
-        late.append(folder.metrics.path)
-    for path in late:
+        late[folder.metrics.path] = frames
+    for path, found in late.items():
         copy = free_path(path)
         write_file(copy, path.read_bytes())
-        damaged = path != folder.metrics.path and _frames_of(path) is None
-        state = "is damaged" if damaged else f"is from after frame {frames}"
+        state = "is damaged" if found is None else f"is from after frame {frames}"
         logger.info("%s %s: kept as %s", path, state, copy.name)
-
-
-def _is_late(policy: Path, frames: int) -> bool:
-    found = _frames_of(policy)
-    return found is None or found > frames
 
 
 def _frames_of(policy: Path) -> int | None:

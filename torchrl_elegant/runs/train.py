@@ -12,14 +12,14 @@ import torch
 from tensordict.nn import TensorDictModuleBase
 
 from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
-from torchrl_elegant.config.blame import is_users_own
+from torchrl_elegant.config.blame import mistakes_are_told
 from torchrl_elegant.config.machine import require_cores
 from torchrl_elegant.config.options import options_of, require_known
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.runs.callbacks import Callback, Callbacks, RunningRun
 from torchrl_elegant.runs.config_file import from_yaml
 from torchrl_elegant.runs.folder import RunFolder
-from torchrl_elegant.runs.monitor import Follower, Monitor, StopSignals
+from torchrl_elegant.runs.monitor import SIGNAL_CODES, Follower, Monitor, StopSignals
 from torchrl_elegant.runs.policy import describe
 from torchrl_elegant.runs.reporter import Reporter
 from torchrl_elegant.runs.start import begin_with
@@ -56,7 +56,7 @@ class TrainResult:
         """
         if self.unsaved:
             return 1
-        return {"SIGINT": 130, "SIGTERM": 143}.get(self.stopped_by or "", 0)
+        return SIGNAL_CODES.get(self.stopped_by or "", 0)
 
 
 def train(
@@ -173,7 +173,7 @@ def _run(
         know_environment(run.env, run.env_kwargs)
     known = Callbacks(callbacks)
     with ExitStack() as stack:
-        with _mistakes_are_the_users():
+        with mistakes_are_told():
             run.logger_name()
             stack.enter_context(_threads(run.threads))
             ranks = stack.enter_context(Ranks(run.torch_device()))
@@ -226,17 +226,3 @@ def _threads(count: int) -> Iterator[None]:
     finally:
         if count:
             torch.set_num_threads(before)
-
-
-@contextmanager
-def _mistakes_are_the_users() -> Iterator[None]:
-    """While a run is set up, a wrong value is a wrong configuration: one clear line for scripts.
-
-    An error in an environment or a network that somebody is writing keeps its traceback.
-    """
-    try:
-        yield
-    except (ValueError, TypeError, ImportError) as error:
-        if isinstance(error, UsageError) or is_users_own(error):
-            raise
-        raise UsageError(str(error)) from error

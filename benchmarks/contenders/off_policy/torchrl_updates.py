@@ -145,7 +145,7 @@ def loss_class(case: OffPolicyCase, name: str) -> type[LossModule]:
 
 
 def steps_alone(loss: LossModule, parts: Sequence[tuple[Any, int]]) -> Update:
-    """What is left of an update without its loss: steps of each part, at every n-th update."""
+    """Update without its loss: the steps of each part, at every n-th update."""
     made = 0
     for param in loss.parameters():
         param.grad = torch.randn_like(param)

@@ -28,6 +28,7 @@ from torchrl_elegant.collectors.rollout.policy_calls import (
 from torchrl_elegant.collectors.rollout.simulator_steps import simulator_steps
 from torchrl_elegant.collectors.rollout.trajectory_ids import DeferredPool, trajectory_ids
 from torchrl_elegant.collectors.rollout.vmas import VmasStepper, is_plain_vmas
+from torchrl_elegant.functional import path_of
 
 
 class BatchFrame:
@@ -195,7 +196,7 @@ class BatchedRollout:
     def key_names(self) -> set[str]:
         """Collects every name that occurs in a key of a batch."""
         keys = [*self._stepper.nexts.keys, *self._outputs.keys, *self._env.action_keys]
-        return {name for key in keys for name in ((key,) if isinstance(key, str) else key)}
+        return {name for key in keys for name in path_of(key)}
 
     @torch.no_grad()
     def collect(self, collector: Collector) -> TensorDictBase:

@@ -24,6 +24,7 @@ from torchrl.envs.transforms import (
 
 from torchrl_elegant.envs import GymnasiumEnv
 from torchrl_elegant.envs.wrap import ActionClipping
+from torchrl_elegant.functional import path_of
 
 Key = str | tuple[str, ...]
 
@@ -48,7 +49,7 @@ class Leaves:
     def __init__(self, keys: Iterable[Key]) -> None:
         nodes: dict[tuple[str, ...], list[str]] = {}
         for key in keys:
-            *node, name = (key,) if isinstance(key, str) else key
+            *node, name = path_of(key)
             nodes.setdefault(tuple(node), []).append(name)
         self._nodes = [*nodes.items()]
         self.keys: list[Key] = [

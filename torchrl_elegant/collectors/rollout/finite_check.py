@@ -18,7 +18,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_elegant.collectors.rollout.env_steps import is_ragged
 from torchrl_elegant.envs import BOOKKEEPING_KEYS
-from torchrl_elegant.functional import devices
+from torchrl_elegant.functional import devices, path_of
 
 Key = str | tuple[str, ...]
 
@@ -86,7 +86,7 @@ class CheckRagged:
 
     def __call__(self, batch: TensorDictBase, *, frames: int) -> None:
         """Checks `batch`, before which `frames` frames were collected."""
-        names = set(map(_flat, self._keys))
+        names = set(map(path_of, self._keys))
         for key, value in _dense_leaves(batch):
             if key in names and not value.isfinite().all():
                 raise _late_error(key, frames + batch.numel())
@@ -177,13 +177,9 @@ def _raise_if_not_finite(values: torch.Tensor, key: Key, batch_dims: int, frames
 
 
 def _name(key: Key) -> Key:
-    name = _flat(key)[1:] if _flat(key)[0] == "next" else _flat(key)
+    name = path_of(key)[1:] if path_of(key)[0] == "next" else path_of(key)
     return name[0] if len(name) == 1 else name
 
 
-def _flat(key: Key) -> tuple[str, ...]:
-    return (key,) if isinstance(key, str) else key
-
-
 def _next(key: Key) -> tuple[str, ...]:
-    return ("next", *_flat(key))
+    return ("next", *path_of(key))

@@ -23,7 +23,7 @@ from torchrl_elegant.collectors.rollout.policy_calls import (
 from torchrl_elegant.collectors.rollout.simulators import SimulatorAccess, simulators_of
 from torchrl_elegant.collectors.rollout.step_memory import StepMemory
 from torchrl_elegant.envs.spaces import BadActionError, random_allowed
-from torchrl_elegant.functional import action_mask_of
+from torchrl_elegant.functional import action_mask_of, path_of
 
 _CPU = (None, torch.device("cpu"))
 
@@ -113,7 +113,7 @@ class GymnasiumRollout:
     def key_names(self) -> set[str]:
         """Every name that occurs in a key of a batch."""
         keys = [*self._present, *self._outputs.keys]
-        return {name for key in keys for name in ((key,) if isinstance(key, str) else key)}
+        return {name for key in keys for name in path_of(key)}
 
     def collect(self, collector: Collector) -> TensorDictBase:
         """`frames_per_batch` steps of every sub environment."""

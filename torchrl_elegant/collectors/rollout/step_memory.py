@@ -20,6 +20,7 @@ from torchrl_elegant.collectors.rollout.finite_check import CheckNow
 from torchrl_elegant.collectors.rollout.layout import Layout
 from torchrl_elegant.collectors.rollout.simulators import SimulatorAccess
 from torchrl_elegant.envs.older_gym import refuse_short_step
+from torchrl_elegant.functional import path_of
 
 
 class StepMemory:
@@ -140,7 +141,7 @@ class StepMemory:
     def require_finite(self, steps: int, *, frames: int) -> None:
         """Names the first observation of so many steps that is not finite; before them `frames`."""
         keys = [key for key, rows in self.observations.items() if rows.dtype.kind == "f"]
-        paths: list[tuple[str, ...]] = [(key,) if isinstance(key, str) else key for key in keys]
+        paths: list[tuple[str, ...]] = [path_of(key) for key in keys]
         seen = [torch.from_numpy(self.observations[key]).transpose(0, 1) for key in keys]
         for parts, prefix in ((slice(1, steps + 1), ("next",)), (slice(0, 1), ())):
             batch = TensorDict({}, [len(self), seen[0][:, parts].shape[1]] if seen else [0])
@@ -179,7 +180,7 @@ class StepMemory:
         """Entries of the batch, except the policy's; call this once a rollout."""
         out: dict[tuple[str, ...], Tensor] = {}
         for index, (key, rows) in enumerate(self.observations.items()):
-            path = (key,) if isinstance(key, str) else key
+            path = path_of(key)
             out[path], after = layout.tensor(rows[:-1]), layout.tensor(rows[1:])
             if self._finals:
                 times, envs = zip(*self._episodes.ends, strict=True)

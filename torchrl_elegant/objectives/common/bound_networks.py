@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from operator import is_
@@ -53,8 +53,7 @@ class Watched:
     @property
     def is_registered_anew(self) -> bool:
         """True if other tensors are registered than the loss's own."""
-        now, known = self.registered(), self._registered
-        return len(now) != len(known) or not all(map(is_, now, known))
+        return not all_same(self.registered(), self._registered)
 
     def guest(self) -> TensorDictBase | None:
         """Table of tensors that stand in for the loss's own; None where there is none."""
@@ -189,7 +188,7 @@ def leaves_of(table: TensorDictBase) -> list[Tensor]:
     return list(table.values(True, True))
 
 
-def all_same(left: Iterable[Tensor], right: Iterable[Tensor]) -> bool:
+def all_same(left: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
     """True if both have the same tensors, and not only equal ones.
 
     >>> import torch
@@ -197,7 +196,6 @@ def all_same(left: Iterable[Tensor], right: Iterable[Tensor]) -> bool:
     >>> all_same([zero], [zero]), all_same([zero], [zero.clone()]), all_same([zero], [])
     (True, False, False)
     """
-    left, right = list(left), list(right)
     return len(left) == len(right) and all(map(is_, left, right))
 
 

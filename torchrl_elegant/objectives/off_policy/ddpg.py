@@ -6,9 +6,9 @@ from typing import Literal
 
 from tensordict import TensorDictBase, TensorDictParams
 from tensordict.nn import TensorDictModuleBase
-from tensordict.utils import NestedKey
 from torch import Tensor
 
+from torchrl_elegant.functional import path_of
 from torchrl_elegant.objectives.off_policy.base import OffPolicyLoss
 from torchrl_elegant.objectives.off_policy.foreign_networks import parameters_of
 from torchrl_elegant.objectives.off_policy.td3 import TD3Loss
@@ -126,7 +126,7 @@ class DDPGLoss(TD3Loss):
     def _set_in_keys(self) -> None:
         super()._set_in_keys()
         # TorchRL lists two more, and sorts them; a caller may pass entries by position.
-        judged = [("next", *_path(key)) for key in self.value_network.in_keys]
+        judged = [("next", *path_of(key)) for key in self.value_network.in_keys]
         weight = [self.tensor_keys.priority_weight] if self.use_prioritized_weights else []
         self.in_keys = sorted({*self.in_keys, *judged, *weight}, key=str)
 
@@ -150,7 +150,3 @@ class DDPGLoss(TD3Loss):
 
     def _about_actor(self, values: Tensor) -> dict[str, Tensor]:
         return {}
-
-
-def _path(key: NestedKey) -> tuple[str, ...]:
-    return (key,) if isinstance(key, str) else key

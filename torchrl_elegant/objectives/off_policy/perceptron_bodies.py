@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import is_
 from typing import NamedTuple
 
 import torch
@@ -13,6 +12,7 @@ from torchrl.modules import MLP
 
 from torchrl_elegant.functional import perceptrons
 from torchrl_elegant.modules import ACTIVATIONS
+from torchrl_elegant.objectives.common.bound_networks import all_same
 
 Path = tuple[str, ...]
 
@@ -107,8 +107,7 @@ class Lookup:
     def __call__(self) -> list[Tensor]:
         params = self._params
         registered = (*params._parameters.values(), *params._buffers.values())
-        known = params._param_td is self._table and len(registered) == len(self._registered)
-        if not (known and all(map(is_, registered, self._registered))):
+        if params._param_td is not self._table or not all_same(registered, self._registered):
             self._table, self._registered = params._param_td, registered
             self._found = [self._table.get(path) for path in self._paths]
         return [x.detach() for x in self._found] if self._detached else self._found

@@ -12,6 +12,7 @@ from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.objectives.utils import ValueEstimators, dispatch_value_estimator
 
+from torchrl_elegant.functional import path_of
 from torchrl_elegant.objectives.common.bound_networks import BoundNetworks
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def read_keys(now: Sequence[NestedKey], keys: Any, after: Sequence[NestedKey]) -
     [('next', 'reward'), ('next', 'done'), ('next', 'terminated'), ('next', 'state')]
     """
     later = [keys.reward, keys.done, keys.terminated, *after]
-    nested = [("next", *((key,) if isinstance(key, str) else key)) for key in later]
+    nested = [("next", *path_of(key)) for key in later]
     return list(dict.fromkeys([*now, *nested]))
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import one_hot
 
 from torchrl_elegant.config.text import UsageError
-from torchrl_elegant.functional import is_image
+from torchrl_elegant.functional import is_image, path_of
 
 # Types of observations by name; a stranger's file can name no others.
 _DTYPES = {
@@ -54,7 +54,7 @@ class Observed:
         metadata: Mapping[str, Any],
         shapes: Mapping[NestedKey, Sequence[int]],
     ) -> Observed:
-        """By what a policy file tells of its observations; ``shapes`` where it tells nothing."""
+        """Form of a policy file's observations, with ``shapes`` where it tells nothing of them."""
         told = metadata.get("observation") or {}
         dtypes = {key: _DTYPES[name] for key, (_, name) in told.items() if name in _DTYPES}
         return cls(keys, {**shapes, **{key: shape for key, (shape, _) in told.items()}}, dtypes)
@@ -70,7 +70,7 @@ class Observed:
         data = TensorDict()
         for key in self.keys:
             value: Any = observation
-            for name in (key,) if isinstance(key, str) else key:
+            for name in path_of(key):
                 if name not in value:
                     raise UsageError(f"`observation` must have {key!r}, got {list(observation)}")
                 value = value[name]

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.config.text import UsageError
+from torchrl_elegant.functional import path_of
 from torchrl_elegant.modules import (
     CategoricalActor,
     GaussianActor,
@@ -138,7 +139,7 @@ def _named(example: dict[NestedKey, Tensor]) -> dict[str, Tensor]:
 
 
 def _facts(policy: Policy, example: dict[str, Tensor]) -> dict[str, Any]:
-    """What a server has to know; plain data."""
+    """Facts that a server has to know, as plain data."""
     told = policy.metadata
     data = _seen(policy, list(example.values()))
     with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
@@ -232,7 +233,7 @@ def _compare(
         ours: Any = {}
         for key, value in zip(policy.observed.keys, inputs.values(), strict=True):
             place = ours
-            *outer, last = (key,) if isinstance(key, str) else key
+            *outer, last = path_of(key)
             for name in outer:
                 place = place.setdefault(name, {})
             place[last] = value

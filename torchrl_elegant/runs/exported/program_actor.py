@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,7 +15,7 @@ from torchrl.envs.utils import ExplorationType, exploration_type, set_exploratio
 from torchrl.modules import Delta, IndependentNormal, OneHotCategorical, TanhDelta, TanhNormal
 
 from torchrl_elegant.config.text import UsageError
-from torchrl_elegant.modules import ForeignActor, NoisyActor, NormalizedActor
+from torchrl_elegant.modules import ForeignActor, NoisyActor, NormalizedActor, evaluating
 from torchrl_elegant.runs.exported.program import Captured, Program
 
 
@@ -227,7 +226,7 @@ def program_actor(
     law = _law_of(policy)
     drawn = isinstance(_inner(policy, {})[0], ProbabilisticTensorDictSequential)
     outputs, device = _Outputs(policy, law is not None), next(iter(example.values())).device
-    with _evaluating(policy):
+    with evaluating(policy):
         is_new = policy not in _CAPTURED
         if is_new:
             try:
@@ -251,17 +250,6 @@ def program_actor(
 
 # A program is captured once; its weights are read whenever it is stored.
 _CAPTURED: WeakKeyDictionary[nn.Module, Captured] = WeakKeyDictionary()
-
-
-@contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    modes = {part: part.training for part in module.modules()}
-    try:
-        module.eval()
-        yield
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
 
 
 def _compare(actor: ProgramActor, policy: Any, example: Mapping[NestedKey, Tensor]) -> None:

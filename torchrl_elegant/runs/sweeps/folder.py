@@ -11,9 +11,9 @@ import yaml
 
 from torchrl_elegant.algorithms import AlgorithmConfig
 from torchrl_elegant.config.text import UsageError
-from torchrl_elegant.runs.config_file import to_yaml
+from torchrl_elegant.runs.config_file import plain_page, to_yaml
 from torchrl_elegant.runs.files import sole_use, write_file
-from torchrl_elegant.runs.folder import RunFolder
+from torchrl_elegant.runs.folder import RunFolder, refused_by_the_system
 from torchrl_elegant.trainers.family import family_of
 from torchrl_elegant.trainers.ranks import Ranks
 from torchrl_elegant.trainers.run_config import RunConfig
@@ -44,25 +44,19 @@ class SweepFolder:
                 f"`folder` must be new or empty for a sweep, got {str(path)!r}; continue a sweep "
                 f"with resume={path}, or choose another folder=..."
             )
-        try:
+        numbers = list(range(run.seed, run.seed + seeds))
+        sweep = cls(path, {**yaml.safe_load(text), "format": _FORMAT, "seeds": numbers})
+        with refused_by_the_system(path, "folder", "choose another folder=..."):
             path.mkdir(parents=True, exist_ok=True)
-            numbers = list(range(run.seed, run.seed + seeds))
-            page = {**yaml.safe_load(text), "format": _FORMAT, "seeds": numbers}
-            sweep = cls(path, page)
             sweep._write()
-        except OSError as error:
-            raise UsageError(
-                f"`folder` must be where files can be written, got {str(path)!r}: "
-                f"{error.strerror}; choose another folder=..."
-            ) from error
         return sweep
 
     @classmethod
     def open(cls, path: Path) -> SweepFolder:
         """Open the folder of a sweep that exists."""
         try:
-            page = yaml.safe_load((path / _FILE).read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+            page = plain_page((path / _FILE).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
             raise UsageError(
                 f"`resume` must be the folder of a sweep, got {str(path)!r}, whose {_FILE} cannot "
                 "be read"

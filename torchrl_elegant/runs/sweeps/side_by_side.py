@@ -159,7 +159,7 @@ def _signal_all(running: Mapping[str, _Process], number: signal.Signals) -> None
 
 
 def _end(running: Mapping[str, _Process]) -> None:
-    """After an interruption: nobody is left behind."""
+    """End all processes after an interruption: nobody is left behind."""
     for process in running.values():
         assert process.popen.stdin is not None
         process.popen.stdin.close()

@@ -11,13 +11,14 @@ from typing import Any, Literal
 
 from torchrl_elegant.algorithms import AlgorithmConfig
 from torchrl_elegant.config.changes import build
-from torchrl_elegant.config.options import options_of
-from torchrl_elegant.config.text import UsageError, nearest
+from torchrl_elegant.config.options import require_known
+from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.runs.callbacks import Callback
 from torchrl_elegant.runs.config_file import run_of
 from torchrl_elegant.runs.files import sole_use
 from torchrl_elegant.runs.folder import run_path
 from torchrl_elegant.runs.metrics import read_metrics
+from torchrl_elegant.runs.monitor import SIGNAL_CODES
 from torchrl_elegant.runs.policy import Policy
 from torchrl_elegant.runs.sweeps.folder import SweepFolder, note_finished
 from torchrl_elegant.runs.sweeps.side_by_side import MISTAKE, Task, run_side_by_side
@@ -71,7 +72,7 @@ class SweepResult:
     def exit_code(self) -> int:
         """Exit code of a sweep: as shells have it after a signal, 1 where a seed failed."""
         if self.stopped_by is not None:
-            return 130 if self.stopped_by == "SIGINT" else 143
+            return SIGNAL_CODES[self.stopped_by]
         return 1 if self.failed else 0
 
     @property
@@ -234,13 +235,10 @@ def refuse_own(names: Collection[str]) -> None:
 
 def _check_changes(sweep: SweepFolder, changes: Mapping[str, Any]) -> None:
     refuse_own(changes)
-    fields = options_of(RunConfig)
-    known = {*fields, *_BESIDE} - {*_OWN}
-    for name in changes:
-        if name not in known:
-            raise UsageError(f"unknown option `{name}`: {nearest(name, known)}")
+    own = {name: changes[name] for name in changes if name not in _BESIDE}
+    require_known(own, RunConfig)
     _, run = run_of(sweep.config())
-    build(RunConfig, {name: changes[name] for name in changes if name in fields}, run)
+    build(RunConfig, own, run)
 
 
 def note_end(total_frames: int, result: TrainResult) -> int:
