@@ -298,7 +298,7 @@ def test_a_policy_is_saved_again(drawn, tmp_path):
     again, seen = Policy.load(path), np.random.default_rng(0).normal(size=(5, 3))
     np.testing.assert_array_equal(again(seen), drawn(seen))
     assert again.metadata == drawn.metadata
-    with pytest.raises(UsageError, match="`path` must be new"):
+    with pytest.raises(UsageError, match="`path` must be a new file"):
         again.save(path)
 
 

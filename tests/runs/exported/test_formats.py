@@ -179,7 +179,7 @@ def test_wrong_paths_are_refused(tmp_path):
     with pytest.raises(UsageError, match="in a folder that exists"):
         policy.export(tmp_path / "none" / "policy.onnx")
     (tmp_path / "mine.onnx").write_text("mine")
-    with pytest.raises(UsageError, match="`path` must be new"):
+    with pytest.raises(UsageError, match="`path` must be a new file"):
         policy.export(tmp_path / "mine.onnx")
     assert (tmp_path / "mine.onnx").read_text() == "mine"
 
