@@ -2,6 +2,7 @@
 
     python benchmarks/torchrl_tests.py --torchrl path/to/checkout
     python benchmarks/torchrl_tests.py --torchrl path/to/checkout -k RB -x     # words for pytest
+    python benchmarks/torchrl_tests.py --torchrl path/to/checkout --theirs     # to compare with
 
 The checkout is a clone of https://github.com/pytorch/rl near the installed version. Its tests are
 run where they lie, and nothing of them is copied. The last line counts the collectors that were
@@ -14,11 +15,13 @@ import argparse
 import inspect
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torchrl.collectors
+from torchrl.collectors import Collector
 
 from torchrl_elegant.collectors import SyncCollector
 
@@ -47,16 +50,24 @@ class Counted(SyncCollector):
 
 
 class PutIn:
-    """Plugin of pytest: chooses the tests that make a collector, and puts ours in."""
+    """Plugin of pytest: chooses the tests that make a collector, and puts one in.
+
+    Args:
+        collector: class that stands in for TorchRL's.
+        different: tests that it cannot pass, and why.
+    """
+
+    def __init__(self, collector: type[Collector], different: Mapping[str, str]) -> None:
+        self.collector, self.different = collector, different
 
     def pytest_configure(self) -> None:
-        torchrl.collectors.Collector = Counted
+        torchrl.collectors.Collector = self.collector
 
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
         chosen = [item for item in items if self._makes_one(item)]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
         for item in chosen:
-            if reason := DIFFERENT.get(item.originalname):
+            if reason := self.different.get(item.originalname):
                 item.add_marker(pytest.mark.xfail(reason=reason))
         items[:] = chosen
 
@@ -74,6 +85,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--torchrl", type=Path, required=True, help="a checkout of TorchRL")
+    parser.add_argument("--theirs", action="store_true", help="leave TorchRL's own collector in")
     arguments, words = parser.parse_known_args()
     tests = arguments.torchrl / "test" / "test_collectors.py"
     if not tests.is_file():
@@ -81,7 +93,8 @@ def main() -> int:
             f"--torchrl must be a checkout of TorchRL, got {arguments.torchrl}: no {tests}"
         )
     options = ["-q", "-W", "ignore", "--rootdir", str(tests.parent), "-c", "/dev/null"]
-    return pytest.main([*options, str(tests), *words], plugins=[PutIn()])
+    plugin = PutIn(Collector, {}) if arguments.theirs else PutIn(Counted, DIFFERENT)
+    return pytest.main([*options, str(tests), *words], plugins=[plugin])
 
 
 if __name__ == "__main__":

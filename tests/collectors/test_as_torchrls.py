@@ -90,6 +90,39 @@ def test_a_policy_need_not_declare_its_keys(make):
         assert (a == b).all()
 
 
+class Placed(Silent):
+    """Keeps the device of what it is called with."""
+
+    def forward(self, tensordict):
+        self.device = tensordict.device
+        return super().forward(tensordict)
+
+
+class InPlace(Drift):
+    """Keeps the device of what it is stepped with."""
+
+    def _step(self, tensordict):
+        self.stepped = tensordict.device
+        return super()._step(tensordict)
+
+
+@pytest.mark.parametrize("policy_device", [None, "cpu"])
+@pytest.mark.parametrize("env_device", [None, "cpu"])
+def test_policies_and_environments_get_data_on_the_device_given_for_them(policy_device, env_device):
+    devices = {"policy_device": policy_device, "env_device": env_device}
+
+    def seen(cls):
+        env, policy = InPlace(2), Placed()
+        collector = cls(env, policy, frames_per_batch=8, total_frames=8, **devices)
+        (batch,) = collector
+        return policy.device, env.stepped, batch.device, collector
+
+    *ours, collector = seen(SyncCollector)
+    *theirs, _ = seen(Collector)
+    assert collector.is_lean
+    assert ours == theirs
+
+
 def test_nor_need_the_policy_of_workers():
     env = partial(make_env, Timetable, 2)
     with ParallelCollector(env, Silent(), num_workers=1, frames_per_batch=8, seed=0) as collector:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import foreign_cases as cases
 import masked_toys
 import pytest
@@ -15,11 +13,14 @@ from torchrl.modules import (
     MaskedOneHotCategorical,
     OneHotCategorical,
     ProbabilisticActor,
+    QValueActor,
     ValueOperator,
 )
 
+from torchrl_elegant.algorithms import DQNConfig
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import (
+    EpsilonGreedyActor,
     ForeignActor,
     NoSpecification,
     build_actor,
@@ -31,6 +32,7 @@ from torchrl_elegant.modules import (
     trained,
 )
 
+VALUES = ["action_value"]
 PENDULUM, CART = make_env("Pendulum-v1"), make_env("CartPole-v1")
 
 
@@ -77,11 +79,29 @@ def test_a_lazy_network_is_filled_in():
 
 
 def test_a_check_leaves_modes_and_statistics_alone():
-    net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    net = nn.Sequential(nn.Linear(4, 1), nn.BatchNorm1d(1))
     net[0].eval()
-    fit_actor(net, PENDULUM, kind="sampling")
+    reads = nn.Sequential(nn.Identity(), net)
+    reads.forward = lambda seen, action: net(torch.cat([seen, action], -1))
+    fit_critic(reads, PENDULUM)
     assert [part.training for part in net] == [False, True]
     assert net[1].num_batches_tracked == 0
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        lambda net, env: fit_actor(net, env, kind="rollout"),
+        lambda net, env: fit_value(nn.Sequential(net, nn.Linear(2, 1)), env),
+        lambda net, env: DQNConfig(networks={"critic": net}).build(env),
+    ],
+    ids=["actor", "value", "dqn"],
+)
+def test_batch_normalization_is_refused_where_single_rows_are_seen(fit):
+    net = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
+    with pytest.raises(ValueError, match=r"must not normalize over a batch, .* use nn\.LayerNorm"):
+        fit(net, CART)
+    fit(net.eval(), CART)
 
 
 NO_ENTRY = (
@@ -173,11 +193,52 @@ def test_noise_keeps_to_the_bounds():
     assert actor.clip(torch.tensor([[3.0], [-0.5]])).tolist() == [[1.0], [-0.5]]
 
 
-@pytest.mark.parametrize("fit", [fit_q_network, partial(fit_actor, kind="rollout")])
-def test_a_network_that_knows_no_masks_is_refused_where_actions_are_masked(fit):
+def test_a_plain_actor_is_refused_where_actions_are_masked():
     env = make_env(masked_toys.Doors)
     with pytest.raises(ValueError, match=r"among the actions that 'action_mask' allows"):
-        fit(nn.Linear(2, 3), env)
+        fit_actor(nn.Linear(2, 4), env, kind="rollout")
+
+
+class Prefers(nn.Module):
+    """Values the actions 3, 2, 1, 0 in this order, or the other way round what the mask allows."""
+
+    def forward(self, seen, mask=None):
+        order = torch.arange(4.0).expand(*seen.shape[:-1], 4)
+        return order if mask is None else -order
+
+
+@pytest.mark.parametrize(
+    ("network", "best"),
+    [
+        (Prefers(), [2, 3]),
+        (module(Prefers(), ["seen"], ["action_value"]), [2, 3]),
+        (QValueActor(Prefers(), in_keys=["seen"], action_space="one_hot"), [2, 3]),
+        (module(Prefers(), ["seen", "action_mask"], ["action_value"]), [0, 0]),
+    ],
+    ids=["plain", "keyed", "QValueActor", "reads the mask"],
+)
+def test_values_of_forbidden_actions_are_replaced(network, best):
+    fitted = fit_q_network(network, make_env(masked_toys.Doors))
+    # Where none is allowed, as at the end of a game, all are.
+    mask = torch.tensor([[1, 0, 1, 0], [0, 0, 0, 0]])
+    rows = {"seen": torch.zeros(2, 2), "action_mask": mask}
+    values = fitted.mean_values([rows[key] for key in fitted.in_keys])
+    assert values.argmax(-1).tolist() == best
+    assert values.isfinite().all()
+    assert (values < -1e6).tolist() == [[False, True, False, True], [False] * 4]
+    greedy = fitted.network(TensorDict(rows, [2]))
+    assert greedy["action"].argmax(-1).tolist() == best
+    torch.testing.assert_close(greedy["chosen_action_value"][:, 0], values.amax(-1))
+
+
+def test_random_actions_of_a_masked_network_are_allowed_wherever_it_reads_the_mask():
+    network = TensorDictModule(lambda mask, seen: Prefers()(seen), ["action_mask", "seen"], VALUES)
+    actor = EpsilonGreedyActor(fit_q_network(network, make_env(masked_toys.Doors)), epsilon=1.0)
+    assert actor.in_keys == ["action_mask", "seen"]
+    mask = torch.tensor([0, 1, 0, 1]).expand(200, 4)
+    drawn = actor.act(mask, torch.zeros(200, 2)).sum(0)
+    assert drawn[[0, 2]].tolist() == [0, 0]
+    assert drawn[[1, 3]].min() > 50
 
 
 def masked_actor(reads):
@@ -197,8 +258,6 @@ def test_a_module_with_keys_must_read_the_mask():
     env = make_env(masked_toys.Doors)
     with pytest.raises(ValueError, match=r"among the actions that 'action_mask' allows"):
         fit_actor(masked_actor([]), env, kind="rollout")
-    with pytest.raises(ValueError, match=r"among the actions that 'action_mask' allows"):
-        fit_q_network(module(nn.Linear(2, 4), ["seen"], ["action_value"]), env)
     actor = fit_actor(masked_actor(["action_mask"]), env, kind="rollout")
     only = torch.eye(4, dtype=torch.bool)
     data = actor(TensorDict({"seen": torch.zeros(4, 2), "action_mask": only}, [4]))

@@ -1,10 +1,12 @@
-"""A loss computes with the parameters that ``to_module`` puts in, alone or stacked under vmap.
+"""A loss computes with parameters that ``to_module`` or ``functional_call`` puts in, also by vmap.
 
 It gives what a separate loss with those parameters gives, value and gradient.
 """
 
 from __future__ import annotations
 
+import pickle
+from copy import deepcopy
 from functools import partial
 
 import pytest
@@ -14,7 +16,14 @@ from loss_cases import CASES
 from ppo_cases import lean_nets, make_rows
 from sac_cases import lean_loss, make_batch
 from tensordict import TensorDict
+from tensordict.nn import (
+    NormalParamExtractor,
+    TensorDictModule,
+    TensorDictModuleBase,
+    TensorDictSequential,
+)
 from torch.func import functional_call, vmap
+from torchrl.modules import IndependentNormal, ProbabilisticActor, ValueOperator
 from torchrl.objectives import ValueEstimators
 from torchrl_nets import critic, deterministic_actor, gaussian_actor
 
@@ -180,14 +189,103 @@ def test_terms_of_a_learner_take_the_parameters_that_were_put_in(name):
     assert any(x.grad is not None for x in params.values(True, True))
 
 
-@pytest.mark.parametrize("name", CASES)
+def state_of(loss) -> dict[str, torch.Tensor]:
+    """All tensors of ``loss`` by name, the parameters as leaves that share nothing with it."""
+    named = {**dict(loss.named_parameters()), **dict(loss.named_buffers())}
+    return {k: x.detach().clone().requires_grad_(x.requires_grad) for k, x in named.items()}
+
+
+@pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("tie_weights", [True, False])
-def test_functional_call_is_refused(name, tie_weights):
-    (loss, other, _), batch = losses_and_batch(name)
-    if not tie_weights and name not in ("ppo", "a2c"):
-        return  # torch looks for nested entries in a copy: a loss cannot see that
-    with pytest.raises(RuntimeError, match=r"use `with params.to_module\(loss\)`"):
-        functional_call(loss, dict(other.named_parameters()), (batch,), tie_weights=tie_weights)
+def test_functional_call_computes_with_what_it_is_given(name, tie_weights):
+    (base, other, _), batch = losses_and_batch(name)
+    own, expected = terms_of(base, batch), terms_of(other, batch)
+    tensors = {id(x) for x in TensorDict.from_module(base).values(True, True)}
+    state = state_of(other)
+    torch.manual_seed(1)
+    out = functional_call(base, dict(state), (batch.clone(),), tie_weights=tie_weights)
+    found = {key: value for key, value in out.items() if key.startswith("loss")}
+    torch.testing.assert_close(found, expected, **CLOSE)
+    wanted = gradients(expected, TensorDict(dict(other.named_parameters())))
+    torch.testing.assert_close(gradients(found, TensorDict(state)), wanted, **CLOSE)
+    assert {id(x) for x in TensorDict.from_module(base).values(True, True)} == tensors
+    torch.testing.assert_close(terms_of(base, batch), own, atol=0.0, rtol=0.0)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_functional_call_takes_stacked_losses_under_vmap(name):
+    losses, batch = losses_and_batch(name)
+    expected = [terms_of(loss, batch) for loss in losses]
+    states = [state_of(loss) for loss in losses]
+    stacked = {key: torch.stack([state[key] for state in states]) for key in states[0]}
+
+    def terms(state, rows):
+        out = functional_call(losses[0], state, (rows.clone(),))
+        return {key: value for key, value in out.items() if key.startswith("loss")}
+
+    torch.manual_seed(1)
+    found = vmap(terms, (0, None), randomness="same")(stacked, batch)
+    for key, values in found.items():
+        torch.testing.assert_close(values, torch.stack([one[key] for one in expected]), **CLOSE)
+    torch.testing.assert_close(terms_of(losses[0], batch), expected[0], atol=0.0, rtol=0.0)
+
+
+@pytest.mark.parametrize("copy", [deepcopy, lambda loss: pickle.loads(pickle.dumps(loss))])
+def test_functional_call_of_a_copied_loss(copy):
+    (base, other, _), batch = losses_and_batch("sac")
+    own, expected = terms_of(base, batch), terms_of(other, batch)
+    copied_loss = copy(base)
+    torch.manual_seed(1)
+    found = functional_call(copied_loss, state_of(other), (batch.clone(),))
+    torch.testing.assert_close({key: found[key] for key in expected}, expected, **CLOSE)
+    for loss in (base, copied_loss):
+        torch.testing.assert_close(terms_of(loss, batch), own, atol=0.0, rtol=0.0)
+    copied_loss.load_state_dict(other.state_dict())
+    torch.testing.assert_close(terms_of(copied_loss, batch), expected, atol=0.0, rtol=0.0)
+
+
+def shared_loss() -> ClipPPOLoss:
+    """Actor and critic of plain layers over one trunk."""
+    trunk = TensorDictModule(torch.nn.Linear(4, 8), ["observation"], ["hidden"])
+    head = torch.nn.Sequential(torch.nn.Linear(8, 4), NormalParamExtractor())
+    actor = ProbabilisticActor(
+        TensorDictSequential(trunk, TensorDictModule(head, ["hidden"], ["loc", "scale"])),
+        in_keys=["loc", "scale"],
+        distribution_class=IndependentNormal,
+        return_log_prob=True,
+    )
+    value = ValueOperator(torch.nn.Linear(8, 1), in_keys=["hidden"])
+    return ClipPPOLoss(actor, TensorDictSequential(trunk, value))
+
+
+def test_functional_call_ties_what_actor_and_critic_share():
+    torch.manual_seed(0)
+    base, other = shared_loss(), shared_loss()
+    rows = make_rows(other.actor_network)
+    expected = terms_of(other, rows)
+    found = functional_call(base, dict(other.named_parameters()), (rows.clone(),))
+    torch.testing.assert_close({key: found[key] for key in expected}, expected, **CLOSE)
+
+
+class OddActor(TensorDictModuleBase):
+    """Names a part of it as TensorDict names a method."""
+
+    in_keys, out_keys = ("observation",), ("action",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values = torch.nn.Linear(4, 2)
+
+    def forward(self, tensordict):
+        return tensordict.set("action", self.values(tensordict["observation"]).tanh())
+
+
+def test_functional_call_refuses_a_part_with_the_name_of_a_method():
+    loss = DDPGLoss(OddActor(), critic())
+    with pytest.raises(
+        TypeError, match=r"`actor_network_params\.values`(.|\n)* is not an instance of torch"
+    ):
+        functional_call(loss, state_of(loss), (make_batch(),))
 
 
 @pytest.mark.parametrize("kind", [ValueEstimators.GAE, ValueEstimators.VTrace])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import masked_toys
 import pytest
+from torch import nn
 
 from torchrl_elegant import Policy, Trial, resume, train
 from torchrl_elegant.algorithms import (
@@ -65,12 +66,31 @@ def test_a_resumed_run_and_its_policy_file_take_allowed_actions(name, tmp_path):
     config = ALGORITHMS[name](**(ON if name == "ppo" else OFF))
     result = train(config, DOORS, total_frames=160, **QUIET, folder=str(tmp_path / "run"))
     resume(result.folder, total_frames=240)
-    policy, env = Policy.load(result.folder / "policy.pt"), masked_toys.Doors()
+    played(Policy.load(result.folder / "policy.pt"))
+
+
+def played(policy: Policy) -> None:
+    """Play some games, in which a forbidden action raises."""
+    env = masked_toys.Doors()
     for seed in range(20):
         observation, _ = env.reset(seed=seed)
         over = False
         while not over:
             observation, _, over, _, _ = env.step(policy(observation))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [(DQNConfig, {"batch_size": 16, "warmup": 60}), (DiscreteSACConfig, OFF)],
+    ids=["dqn", "discrete_sac"],
+)
+def test_a_critic_of_ones_own_takes_allowed_actions(kind, options, tmp_path):
+    networks = {"critic": nn.Linear(2, 4)}
+    config = kind(**options, n_steps=2, networks=networks)
+    settings = {"total_frames": 160, **QUIET, "folder": str(tmp_path / "run")}
+    result = train(config, DOORS, **settings)
+    resume(result.folder, total_frames=240, networks=networks)
+    played(Policy.load(result.folder / "policy.pt"))
 
 
 def test_workers_take_allowed_actions(tmp_path):

@@ -19,6 +19,7 @@ from torchrl_elegant.modules import (
     QNetwork,
     build_q_network,
     fit_q_network,
+    refuse_batch_norm,
     trained,
 )
 from torchrl_elegant.objectives import DQNLoss, LeanHardUpdate, LeanSoftUpdate
@@ -62,6 +63,7 @@ class DQNConfig(DiscreteOffPolicyConfig):
     def build(self, env: EnvBase) -> Parts:
         given = self.place("critic", env, self.build_critic)
         network = fit_q_network(given, env, in_keys=self.own_keys(self.critic_keys))
+        refuse_batch_norm("critic", network)  # It acts as well.
         single = isinstance(network, QNetwork) or self.num_members == 1
         check(single, "twin", "be false with a critic of one's own", True)
         if self.dueling and not isinstance(network, QNetwork):

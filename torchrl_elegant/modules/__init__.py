@@ -22,7 +22,13 @@ from torchrl_elegant.modules.exploration import (
     OrnsteinUhlenbeckNoise,
     make_noise,
 )
-from torchrl_elegant.modules.fit import fit_actor, fit_critic, fit_q_network, fit_value
+from torchrl_elegant.modules.fit import (
+    fit_actor,
+    fit_critic,
+    fit_q_network,
+    fit_value,
+    refuse_batch_norm,
+)
 from torchrl_elegant.modules.foreign import (
     ForeignActor,
     ForeignQNetwork,
@@ -88,5 +94,6 @@ __all__ = [
     "make_noise",
     "normalizable",
     "observation_shapes",
+    "refuse_batch_norm",
     "trained",
 ]

@@ -49,6 +49,18 @@ class MaskedNet(nn.Module):
         return self.net(seen).masked_fill(~allowed, self.fill)
 
 
+class MaskedValues(nn.Module):
+    """Values of actions, ``FORBIDDEN_VALUE`` for those that a mask forbids.
+
+    >>> MaskedValues()(torch.zeros(1, 2), torch.tensor([[1, 0]])).tolist()[0][0]
+    0.0
+    """
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        allowed = allowed_choices(mask, values.shape[-1:])
+        return values.masked_fill(~allowed, FORBIDDEN_VALUE)
+
+
 def network_over(
     observation: Mapping[NestedKey, Sequence[int]],
     make: Callable[[int], Any],

@@ -12,6 +12,7 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModule, TensorDictModuleBase, TensorDictSequential
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torchrl.data import OneHot, TensorSpec
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
@@ -27,6 +28,7 @@ from torchrl.modules import (
 )
 
 from torchrl_elegant.functional import action_mask_of
+from torchrl_elegant.modules.action_mask import MaskedValues
 from torchrl_elegant.modules.bounded_actor import BoundedActor
 from torchrl_elegant.modules.build import (
     ActionSpaceError,
@@ -77,7 +79,8 @@ def fit_actor(
         return _with_distribution(network, kind)
     key, spec = only_action(env, algorithm="an actor")
     module = _keyed(network, "actor", in_keys)
-    _refuse_masks("actor", env, [] if module is None else module.in_keys)
+    refuse_batch_norm("actor", network)
+    _refuse_unread_mask(env, [] if module is None else module.in_keys)
     if module is None:
         entries = list(observation_shapes(env, in_keys))
         if kind_of(spec) in ("continuous", "discrete"):
@@ -92,11 +95,25 @@ def fit_actor(
     return ForeignActor(module, shapes, writes=writes, bounds=bounds)
 
 
-def _refuse_masks(place: str, env: EnvBase, reads: Sequence[NestedKey] = ()) -> None:
+def refuse_batch_norm(place: str, network: nn.Module) -> None:
+    """Raise ValueError for batch normalization that learns, in a network that sees single rows.
+
+    >>> refuse_batch_norm("actor", nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).eval())
+    """
+    for part in network.modules():
+        if isinstance(part, _BatchNorm) and part.training:
+            raise ValueError(
+                f"`{place}` must not normalize over a batch, since it sees single rows and whole "
+                f"rollouts, too, got `{type(part).__name__}` in training mode; use nn.LayerNorm, "
+                "or freeze it by `.eval()`"
+            )
+
+
+def _refuse_unread_mask(env: EnvBase, reads: Sequence[NestedKey]) -> None:
     mask = action_mask_of(env)
     if mask is not None and mask not in reads:
         raise ValueError(
-            f"`{place}` must choose among the actions that {mask!r} allows, got a network that "
+            f"`actor` must choose among the actions that {mask!r} allows, got a network that "
             "knows no masks; leave the place to the algorithm's own network, or give PPO or A2C a "
             "ProbabilisticActor over a MaskedCategorical"
         )
@@ -106,6 +123,8 @@ def fit_q_network(
     network: nn.Module, env: EnvBase, *, in_keys: Sequence[NestedKey] | None = None
 ) -> Any:
     """Fits Q(s, .) to ``env``: a ``QValueActor``, what writes ``action_value``, or a plain module.
+
+    Where the environment has an action mask, the values of forbidden actions are replaced.
 
     >>> from torchrl_elegant.envs import make_env
     >>> fit_q_network(nn.Linear(4, 2), make_env("CartPole-v1")).network.out_keys
@@ -120,12 +139,15 @@ def fit_q_network(
             f"`{tuple(spec.shape)}`",
             kind=kind_of(spec),
         )
-    _refuse_masks("critic", env)
     form = "one_hot" if isinstance(spec, OneHot) else "categorical"
     module = _keyed(network, "critic", in_keys)
     if module is None:
         module = TensorDictModule(network, list(observation_shapes(env, in_keys)), ["action_value"])
-    if key not in module.out_keys:
+    mask = action_mask_of(env)
+    if mask is not None:
+        allowed = TensorDictModule(MaskedValues(), ["action_value", mask], ["action_value"])
+        module = TensorDictSequential(module, allowed)
+    if mask is not None or key not in module.out_keys:
         names = [key, "action_value", "chosen_action_value"]
         greedy = QValueModule(action_space=form, out_keys=names)
         module = TensorDictSequential(module, greedy)
@@ -134,7 +156,8 @@ def fit_q_network(
     needs = {"action_value": (choices,), "chosen_action_value": (1,), key: spec.shape}
     _probe("critic", module, env, needs)
     shapes = observation_shapes(env, module.in_keys)
-    return ForeignQNetwork(module, shapes, choices=choices, form=form, action_key=key)
+    shared: dict[str, Any] = {"choices": choices, "form": form, "action_key": key}
+    return ForeignQNetwork(module, shapes, **shared, action_mask=mask)
 
 
 def fit_critic(
@@ -174,6 +197,7 @@ def fit_value(
     if isinstance(network, StateValue):
         return network
     module = _keyed(network, "critic", in_keys)
+    refuse_batch_norm("critic", network)
     if module is None:
         module = ValueOperator(network, in_keys=list(observation_shapes(env, in_keys)))
     module = module if env.device is None else module.to(env.device)

@@ -99,6 +99,7 @@ class ForeignQNetwork(ForeignNetwork):
         choices: number of actions.
         form: form of the action, ``"one_hot"`` or ``"categorical"`` (an index).
         action_key: entry of the action.
+        action_mask: entry that allows actions, which ``network`` heeds; None: all are allowed.
 
     >>> import torch
     >>> from tensordict.nn import TensorDictModule
@@ -109,9 +110,6 @@ class ForeignQNetwork(ForeignNetwork):
     torch.Size([5, 2])
     """
 
-    #: It is refused where actions are masked.
-    action_mask: None = None
-
     def __init__(
         self,
         network: TensorDictModuleBase,
@@ -120,9 +118,11 @@ class ForeignQNetwork(ForeignNetwork):
         choices: int,
         form: str,
         action_key: NestedKey = "action",
+        action_mask: NestedKey | None = None,
     ) -> None:
         super().__init__(network, shapes)
         self.choices, self.action_space, self.out_keys = choices, form, [action_key]
+        self.action_mask = action_mask
 
     def mean_values(self, observation: Sequence[Tensor]) -> Tensor:
         """Value of every action, ``[*B, n]``."""

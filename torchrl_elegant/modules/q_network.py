@@ -214,15 +214,16 @@ class EpsilonGreedyActor(TensorDictModuleBase):
         index = self.network.mean_values(observation).detach().argmax(-1)  # [*B]
         if exploration_type() in (None, ExplorationType.RANDOM):
             explores = torch.rand(index.shape, device=index.device) < self.epsilon
-            index = torch.where(explores, self._any(index, observation[-1]), index)
+            index = torch.where(explores, self._any(index, observation), index)
         return choose(index, self.network.choices, self.network.action_space)
 
-    def _any(self, index: Tensor, mask: Tensor) -> Tensor:
-        """Random actions; ``mask``, the last entry of the observation, counts where it is one."""
-        choices = self.network.choices
-        if self.network.action_mask is None:
+    def _any(self, index: Tensor, observation: Sequence[Tensor]) -> Tensor:
+        """Random actions, where there is a mask only allowed ones."""
+        choices, mask = self.network.choices, self.network.action_mask
+        if mask is None:
             return torch.randint_like(index, choices)
-        return uniform_sample(allowed_choices(mask, (choices,)))
+        seen = observation[self.in_keys.index(mask)]
+        return uniform_sample(allowed_choices(seen, (choices,)))
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = self.act(*(tensordict.get(key) for key in self.in_keys))

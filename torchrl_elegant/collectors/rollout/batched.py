@@ -246,7 +246,10 @@ class BatchedRollout:
             for key, value in zip(self._direct.writes, several, strict=True):
                 carrier.set(key, value)
         else:
-            output = collector._wrapped_policy(carrier)
+            # As TorchRL, which leaves the device open for a policy that none was given for.
+            is_open = collector._carrier_has_no_device and collector.policy_device is None
+            seen = carrier.copy().clear_device_() if is_open else carrier
+            output = collector._wrapped_policy(seen)
             if output is not carrier:
                 carrier.update(output, keys_to_update=collector._policy_output_keys)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
-from tensordict import TensorDictBase, TensorDictParams
+from tensordict import TensorDict, TensorDictBase, TensorDictParams
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 
@@ -19,10 +19,50 @@ else:
     # Not a LossModule: one gets a `forward` of its own, which would stand before TorchRL's.
     _Base = object
 
-_NO_FUNCTIONAL_CALL = (
-    "`functional_call` does not reach the parameters of a loss, which are TensorDicts; use "
-    "`with params.to_module(loss)`, where `params = TensorDict.from_module(loss)`"
-)
+
+class _Below(MutableMapping[str, Any]):
+    """Entries of a flat table whose names begin with ``prefix``, by the rest of the name."""
+
+    def __init__(self, table: MutableMapping[str, Any], prefix: str) -> None:
+        self.table, self.prefix = table, prefix
+
+    def __getitem__(self, name: str) -> Any:
+        return self.table[self.prefix + name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.table[self.prefix + name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self.table[self.prefix + name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (key[len(self.prefix) :] for key in self.table if key.startswith(self.prefix))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class _Part(nn.Module):
+    """A part of a loss's parameters, through which ``functional_call`` walks to a tensor.
+
+    ``TensorDictParams`` gives it a copy instead, and tensors put into that are lost.
+    """
+
+    def __init__(self, params: TensorDictParams, prefix: str) -> None:
+        super().__init__()
+        self.__dict__["_parameters"] = _Below(params._parameters, prefix)
+        self.__dict__["_buffers"] = _Below(params._buffers, prefix)
+        self.__dict__.update(_parts_of(params, prefix))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies make parts of their own. TensorDictParams would register this one as a submodule.
+        return type(None), ()
+
+
+def _parts_of(params: TensorDictParams, prefix: str = "") -> dict[str, _Part]:
+    names = [*_Below(params._parameters, prefix), *_Below(params._buffers, prefix)]
+    parts = {name.split(".")[0] for name in names if "." in name}
+    return {part: _Part(params, f"{prefix}{part}.") for part in parts}
 
 
 class Watched:
@@ -44,6 +84,9 @@ class Watched:
 
     def __init__(self, params: TensorDictParams) -> None:
         self.params, self._table = params, params._param_td
+        # A part named as a method of TensorDicts stays hidden: `functional_call` refuses it then.
+        parts = _parts_of(params).items()
+        params.__dict__.update({k: part for k, part in parts if k not in dir(TensorDictParams)})
         self._leaves, self._registered = leaves_of(self._table), self.registered()
 
     def registered(self) -> list[Tensor]:
@@ -64,6 +107,25 @@ class Watched:
             self._table = table  # TensorDict brings back a copy
             return None
         return table
+
+    @property
+    def is_consistent(self) -> bool:
+        """True if the registered tensors are those of the table."""
+        known, table = self._known(), self.params._param_td.flatten_keys(".")
+        return all(known.get(key) is value for key, value in table.items())
+
+    def _known(self) -> dict[str, Tensor]:
+        return {**self.params._parameters, **self.params._buffers}
+
+    @contextmanager
+    def as_registered(self) -> Iterator[None]:
+        """Let the registered tensors stand in for the loss's own."""
+        known, own = self._known(), self.params._param_td
+        self.params._param_td = TensorDict(known, []).unflatten_keys(".").lock_()
+        try:
+            yield
+        finally:
+            self.params._param_td = own
 
     @contextmanager
     def in_place(self, network: TensorDictModuleBase) -> Iterator[None]:
@@ -118,8 +180,8 @@ class BoundNetworks(_Base):
     tensors that nothing trains. A subclass gives ``_make_calls`` and ends its constructor with
     ``_connect``.
 
-    ``with params.to_module(loss)`` and vmap over it work as with any of TorchRL's losses.
-    ``torch.func.functional_call`` of a loss is refused: it does not reach ``TensorDictParams``.
+    ``with params.to_module(loss)`` and vmap over it work as with any of TorchRL's losses, and so
+    does ``torch.func.functional_call``, which does not reach the parameters of TorchRL's.
     """
 
     def _make_calls(self) -> Mapping[str, Any]:
@@ -147,19 +209,24 @@ class BoundNetworks(_Base):
         return any(self._watched[f"{name}_params"].guest() is not None for name in names)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        changed = [each.params for each in self._watched.values() if each.is_registered_anew]
-        if not all(map(_is_consistent, changed)):
-            raise RuntimeError(_NO_FUNCTIONAL_CALL)
-        if changed:
+        changed = [each for each in self._watched.values() if each.is_registered_anew]
+        if not changed:
+            return super().__call__(*args, **kwargs)
+        if any(each.is_consistent for each in changed):
             self._rebind()  # an entry of the parameters was set
-        return super().__call__(*args, **kwargs)
+        with ExitStack() as stack:
+            for each in self._watched.values():
+                if not each.is_consistent:
+                    stack.enter_context(each.as_registered())
+            return super().__call__(*args, **kwargs)
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, nn.Parameter]]:
-        if not remove_duplicate:
-            raise RuntimeError(_NO_FUNCTIONAL_CALL)
-        return super().named_parameters(prefix, recurse)
+        if remove_duplicate:
+            return super().named_parameters(prefix, recurse)
+        # `functional_call` asks for tied tensors, which TorchRL's method cannot list.
+        return nn.Module.named_parameters(self, prefix, recurse, remove_duplicate=False)
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -197,10 +264,3 @@ def all_same(left: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
     (True, False, False)
     """
     return len(left) == len(right) and all(map(is_, left, right))
-
-
-def _is_consistent(params: TensorDictParams) -> bool:
-    """True if the registered tensors are those of the table."""
-    known = {**params._parameters, **params._buffers}
-    table = params._param_td.flatten_keys(".")
-    return all(known.get(key) is value for key, value in table.items())
