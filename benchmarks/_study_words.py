@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 import signal
 import sys
@@ -11,6 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from _seeds import HERE, Training, check_words, folder_name, threads_each
+
+# The arm that others are compared with.
+BASE = "base"
 
 
 class Study(Protocol):
@@ -97,6 +102,48 @@ def split(argv: Sequence[str], kind: type[Any]) -> tuple[dict[str, Any], tuple[s
         else:
             rest.append(word)
     return own, tuple(rest)
+
+
+def split_arms(words: Sequence[str]) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+    """The words of each `arm.NAME="words"`, and the words left over."""
+    arms: dict[str, tuple[str, ...]] = {}
+    rest = []
+    for word in words:
+        if not word.startswith("arm."):
+            rest.append(word)
+            continue
+        name, _, text = word.removeprefix("arm.").partition("=")
+        if name in arms:
+            raise ValueError(f"`arm.{name}` must be given once, got {text!r} as well")
+        arms[name] = tuple(shlex.split(text))
+    return arms, tuple(rest)
+
+
+def arm_words(arms: Mapping[str, Sequence[str]]) -> list[str]:
+    """The words that `split_arms` takes apart."""
+    return [f"arm.{name}={shlex.quote(' '.join(words))}" for name, words in arms.items()]
+
+
+def check_arm(name: str, words: Sequence[str]) -> None:
+    if name == BASE or not re.fullmatch(r"[\w.-]+", name):
+        raise ValueError(f"`arm.{name}` must be named by letters, digits, - and ., but not {BASE}")
+    if not words:
+        raise ValueError(f"`arm.{name}` must have words of its own, got none")
+    check_words(words)
+    for word in words:
+        key, equals, _ = word.partition("=")
+        if not equals:
+            raise ValueError(f"`arm.{name}` must be made of key=value words, got {word!r}")
+        if key in ("env", "total_frames", "tuned"):
+            raise ValueError(f"`arm.{name}` must leave {key} to all arms, got {word!r}")
+
+
+def check_distinct(compared: Mapping[str, Sequence[str]]) -> None:
+    """Refuse arms of the same settings: a study would train the same seeds twice."""
+    for name, words in compared.items():
+        for other in compared:
+            if other != name and sorted(compared[other]) == sorted(words):
+                raise ValueError(f"`arm.{other}` must differ from {name}, got {words}")
 
 
 def explain(kind: type[Any], doc: str | None) -> None:

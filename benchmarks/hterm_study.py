@@ -22,24 +22,25 @@ Writes `benchmarks/results/hterm_<task>.md`, `.png`, and `.csv` with each seed's
 from __future__ import annotations
 
 import csv
-import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from _seeds import (
-    Result,
-    Training,
-    check_words,
-    merged,
-    run_all,
-    stored_result,
+from _seeds import Result, Training, merged, run_all, stored_result
+from _study_words import (
+    BASE,
+    StudyOptions,
+    arm_words,
+    check_arm,
+    check_distinct,
+    report_failures,
+    split,
+    split_arms,
+    study_main,
 )
-from _study_words import StudyOptions, report_failures, split, study_main
 
-BASE = "base"
 TREATED = {"h": ("hterm=true",)}
 # Quick enough for many seeds, and with PPO not learned in so many frames by all of them.
 DOUBLE_PENDULUM = (
@@ -138,13 +139,8 @@ class Study(StudyOptions):
 
     @property
     def trainings(self) -> tuple[Training, ...]:
-        compared = self.compared
-        for name, words in compared.items():
-            for other in compared:
-                # Of the same settings one study would train the same seeds twice.
-                if other != name and sorted(compared[other]) == sorted(words):
-                    raise ValueError(f"`arm.{other}` must differ from {name}, got {words}")
-        return tuple(self.arm(name, words) for name, words in compared.items())
+        check_distinct(self.compared)
+        return tuple(self.arm(name, words) for name, words in self.compared.items())
 
     def arm(self, name: str, words: Sequence[str]) -> Training:
         given = dict(word.split("=", 1) for word in words)
@@ -163,24 +159,8 @@ class Study(StudyOptions):
             counts["first_seed"] = self.first_seed
         own = [f"task={self.task}", *(f"{name}={count}" for name, count in counts.items())]
         own += [f"name={self.name}"] if self.name else []
-        arms = [f"arm.{name}={shlex.quote(' '.join(words))}" for name, words in self.arms.items()]
-        return " ".join(
-            ("python benchmarks/hterm_study.py", *own, *map(shlex.quote, self.words), *arms)
-        )
-
-
-def check_arm(name: str, words: Sequence[str]) -> None:
-    if name == BASE or not re.fullmatch(r"[\w.-]+", name):
-        raise ValueError(f"`arm.{name}` must be named by letters, digits, - and ., but not {BASE}")
-    if not words:
-        raise ValueError(f"`arm.{name}` must have words of its own, got none")
-    check_words(words)
-    for word in words:
-        key, equals, _ = word.partition("=")
-        if not equals:
-            raise ValueError(f"`arm.{name}` must be made of key=value words, got {word!r}")
-        if key in ("env", "total_frames", "tuned"):
-            raise ValueError(f"`arm.{name}` must leave {key} to all arms, got {word!r}")
+        tail = (*map(shlex.quote, self.words), *arm_words(self.arms))
+        return " ".join(("python benchmarks/hterm_study.py", *own, *tail))
 
 
 def run(study: Study, trainings: Sequence[Training]) -> int:
@@ -229,17 +209,8 @@ def unfound(path: Path, results: Sequence[Result]) -> list[str]:
 
 def parse(argv: Sequence[str]) -> Study:
     own, rest = split(argv, Study)
-    arms: dict[str, tuple[str, ...]] = {}
-    words = []
-    for word in rest:
-        if not word.startswith("arm."):
-            words.append(word)
-            continue
-        name, _, text = word.removeprefix("arm.").partition("=")
-        if name in arms:
-            raise ValueError(f"`arm.{name}` must be given once, got {text!r} as well")
-        arms[name] = tuple(shlex.split(text))
-    return Study(**own, words=tuple(words), arms=arms)
+    arms, words = split_arms(rest)
+    return Study(**own, words=words, arms=arms)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,10 @@
 
     python benchmarks/learning.py task=pendulum algorithm=sac,modsac,_sb3:sac seeds=5 processes=2
 
+`arm.NAME="words"` is an arm that trains the one algorithm with these words besides:
+
+    python benchmarks/learning.py task=pendulum arm.norm="layer_norm=critics" name=norm_pendulum
+
 Words besides the study's own go to the training as they are, e.g. ``total_frames=50000``. A study
 that was interrupted is taken up by the same command: a seed that has a checkpoint goes on from it,
 and finished seeds are kept in ``benchmarks/results/seeds``, by environment and settings. A change
@@ -17,7 +21,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from _seeds import Training, merged, run_all
-from _study_words import StudyOptions, check_counts, report_failures, split, study_main
+from _study_words import (
+    BASE,
+    StudyOptions,
+    arm_words,
+    check_arm,
+    check_counts,
+    check_distinct,
+    report_failures,
+    split,
+    split_arms,
+    study_main,
+)
 
 # The settings are those of `tuned=true`, with each algorithm's own budget.
 TASKS: Mapping[str, tuple[str, ...]] = {
@@ -95,6 +110,7 @@ class Study(StudyOptions):
     algorithm: str = field(default="sac", metadata={"help": "one, or several with commas between"})
     seeds: int = field(default=5, metadata={"help": "runs per algorithm, seeds 0, 1, ..."})
     name: str = field(default="", metadata={"help": "of the table; learning_<task> unless given"})
+    arms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
@@ -104,6 +120,12 @@ class Study(StudyOptions):
                 raise ValueError(
                     f"`algorithm` must be made of {', '.join(ALGORITHMS)}, got {name!r}"
                 )
+        if self.arms and len(self.algorithms) > 1:
+            raise ValueError(f"`algorithm` must be one beside arms, got {self.algorithm!r}")
+        for name, words in self.arms.items():
+            check_arm(name, words)
+            if any(word.startswith("algorithm=") for word in words):
+                raise ValueError(f"`arm.{name}` must leave algorithm to all arms, got {words}")
         check_counts({"seeds": self.seeds})
         super().__post_init__()
 
@@ -123,15 +145,17 @@ class Study(StudyOptions):
     def command(self) -> str:
         own = f"task={self.task} algorithm={self.algorithm} seeds={self.seeds}"
         own += f" name={self.name}" if self.name else ""
-        tail = " ".join((f"processes={self.processes}", f"episodes={self.episodes}", *self.words))
-        return f"python benchmarks/learning.py {own} {tail}"
+        own += f" processes={self.processes} episodes={self.episodes}"
+        return " ".join(("python benchmarks/learning.py", own, *self.words, *arm_words(self.arms)))
 
     @property
     def trainings(self) -> tuple[Training, ...]:
-        return tuple(
-            self.training(algorithm, algorithm, self.training_words, of=self.task)
-            for algorithm in self.algorithms
-        )
+        shared = self.training_words
+        arms = {name: merged((*shared, *words)) for name, words in self.arms.items()}
+        check_distinct({BASE: shared, **arms})
+        named = [(one, one, shared) for one in self.algorithms]
+        named += [(f"{self.algorithm}, {name}", self.algorithm, own) for name, own in arms.items()]
+        return tuple(self.training(*one, of=self.task) for one in named)
 
 
 def run(study: Study, trainings: Sequence[Training]) -> int:
@@ -154,8 +178,9 @@ def run(study: Study, trainings: Sequence[Training]) -> int:
 
 
 def parse(argv: Sequence[str]) -> Study:
-    own, words = split(argv, Study)
-    return Study(**own, words=words)
+    own, rest = split(argv, Study)
+    arms, words = split_arms(rest)
+    return Study(**own, words=words, arms=arms)
 
 
 if __name__ == "__main__":

@@ -219,6 +219,6 @@ def test_a_rate_that_follows_the_divergence_has_no_course_of_its_own():
     told = r"`lr` must be one number with lr_kl, got `0.0003..0.0`; set lr=0.0003, or lr_kl=none"
     with pytest.raises(ValueError, match=told):
         PPOConfig(lr=(3e-4, 0.0), lr_kl=0.01)
-    assert PPOConfig(lr=(3e-4, 3e-4), lr_kl=0.01).beginnings == ("log_std", "lr")
+    assert PPOConfig(lr=(3e-4, 3e-4), lr_kl=0.01).settled[-2:] == ("log_std", "lr")
     assert build(lr_kl=0.01).kl_rate.target == 0.01
     assert build().kl_rate is None

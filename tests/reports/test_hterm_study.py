@@ -208,3 +208,31 @@ def test_folders_of_learning_studies_stay_where_they_are() -> None:
     # Finished seeds are found by this name: a name that changes is hours of training lost.
     asked = learning.parse(["task=catch", "algorithm=ppo"])
     assert asked.trainings[0].folder.name == "ppo-4af36e30"
+
+
+def test_a_study_of_learning_has_arms_too() -> None:
+    words = ["task=pendulum", "arm.norm=layer_norm=critics", "arm.low=actor_lr=1e-4 alpha_lr=1e-4"]
+    asked = learning.parse([*words, "total_frames=10000", "name=norm"])
+    assert {one.name: one.words for one in asked.trainings} == {
+        "sac": (shared := ("env=Pendulum-v1", "tuned=true", "total_frames=10000")),
+        "sac, norm": (*shared, "layer_norm=critics"),
+        "sac, low": (*shared, "actor_lr=1e-4", "alpha_lr=1e-4"),
+    }
+    assert {one.algorithm for one in asked.trainings} == {"sac"}
+    assert len({one.archive for one in asked.trainings}) == 3
+    again = learning.parse(shlex.split(asked.command)[2:])
+    assert again == asked
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("algorithm=sac,td3", "arm.a=gamma=0.9"), "`algorithm` must be one beside arms"),
+        (("arm.a=algorithm=td3",), "`arm.a` must leave algorithm to all arms"),
+        (("arm.a=total_frames=9",), "`arm.a` must leave total_frames to all arms"),
+        (("gamma=0.9", "arm.a=gamma=0.9"), "`arm.a` must differ from base"),
+    ],
+)
+def test_arms_that_compare_nothing_are_refused(words, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        _ = learning.parse(words).trainings

@@ -444,11 +444,22 @@ def test_a_run_that_goes_on_stays_itself(go, name, value):
             "alpha=1.0.*alpha=0.3",
         ),
         (PPOConfig(num_cells=(8,), batch_size=8), {"log_std": -1.0}, "log_std=0.0.*log_std=-1.0"),
+        (
+            PPOConfig(num_cells=(8,), batch_size=8),
+            {"hidden_gain": 1.0},
+            "hidden_gain=None, got hidden_gain=1.0; start a new run",
+        ),
+        # The stored weights fit, and would make another policy.
+        (
+            SACConfig(num_cells=(8,), batch_size=8, warmup=20),
+            {"layer_norm": "all", "activation": "tanh"},
+            "`activation`, `layer_norm` cannot change on resume",
+        ),
     ],
-    ids=["alpha", "log_std"],
+    ids=["alpha", "log_std", "hidden_gain", "layer_norm"],
 )
-def test_where_something_learnt_began_cannot_be_changed_later(go, config, changes, message):
-    """It would stand in the stored configuration, and nothing would have begun there."""
+def test_what_learned_numbers_depend_on_cannot_be_changed_later(go, config, changes, message):
+    """It would be in the stored configuration, and not be true of what was learned."""
     first = go(config, frames_per_batch=20)
     _, run, stored = stored_run(first.folder)
     before = (first.folder / "config.yaml").read_text()

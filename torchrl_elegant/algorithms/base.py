@@ -115,6 +115,12 @@ class AlgorithmConfig(ABC):
     layer_norm: Literal["none", "critics", "all"] = option(
         "none", "networks that normalize each hidden layer before its activation"
     )
+    hidden_gain: float | None = option(
+        None,
+        "scale of the hidden layers' orthogonal weights at the start; none: 5/3 with tanh, else "
+        "the square root of 2",
+        above=0,
+    )
     actor_keys: tuple[str, ...] | None = option(
         None, "observation entries that the actor reads, nested ones as agent.position; none: all"
     )
@@ -161,7 +167,8 @@ class AlgorithmConfig(ABC):
             check(fits, "networks", must, network)
         if given.keys() >= set(places):
             mode, other = "networks of its own in all places", "networks=None"
-            check_unused(self, "num_cells", "activation", "layer_norm", mode=mode, other=other)
+            unused = ("num_cells", "activation", "layer_norm", "hidden_gain")
+            check_unused(self, *unused, mode=mode, other=other)
 
     def place(self, name: str, env: EnvBase, build: Callable[[EnvBase], nn.Module]) -> nn.Module:
         """The network of the place ``name``: the one in ``networks``, or what ``build`` makes."""
@@ -199,7 +206,11 @@ class AlgorithmConfig(ABC):
         """
         normalizes = self.layer_norm in ("all", of)
         activation = layer_normalized(self.activation) if normalizes else self.activation
-        options: dict[str, Any] = {"num_cells": self.num_cells, "activation": activation}
+        options: dict[str, Any] = {
+            "num_cells": self.num_cells,
+            "activation": activation,
+            "hidden_gain": self.hidden_gain,
+        }
         if keys is not None:
             options["in_keys"] = self.own_keys(keys)
         return options
@@ -217,9 +228,9 @@ class AlgorithmConfig(ABC):
         return 2
 
     @property
-    def beginnings(self) -> tuple[str, ...]:
-        """Options that say where a learned number starts."""
-        return ()
+    def settled(self) -> tuple[str, ...]:
+        """Options that cannot change on resume, because what was learned depends on them."""
+        return ("activation", "layer_norm", "hidden_gain")
 
     @abstractmethod
     def build(self, env: EnvBase) -> Parts:

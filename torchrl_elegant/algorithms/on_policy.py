@@ -82,8 +82,8 @@ class OnPolicyConfig(AlgorithmConfig):
         check(single, "batch_size", "exceed 1 to normalize", self.batch_size, way_out)
 
     @property
-    def beginnings(self) -> tuple[str, ...]:
-        return ("log_std",)
+    def settled(self) -> tuple[str, ...]:
+        return (*super().settled, "log_std")
 
     @abstractmethod
     def build_loss(self, actor: Any, critic: Any) -> OnPolicyLoss:

@@ -40,8 +40,9 @@ class PPOConfig(OnPolicyConfig):
     )
     lr_kl: float | None = option(
         None,
-        "divergence that lr follows: it falls by a third after an epoch above twice of this, and "
-        "rises by half after one below half of this; none: lr is as set; try 0.01",
+        "divergence to keep by moving lr within 1e-5 to 1e-2: lr falls by a third after an epoch "
+        "above twice this value, and rises by half after one below half of it; none: lr is as "
+        "set; try 0.01",
         above=0,
     )
 
@@ -53,8 +54,8 @@ class PPOConfig(OnPolicyConfig):
         check(stays, "lr", "be one number with lr_kl", rate_text(self.lr), way_out)
 
     @property
-    def beginnings(self) -> tuple[str, ...]:
-        return (*super().beginnings, *(() if self.lr_kl is None else ("lr",)))
+    def settled(self) -> tuple[str, ...]:
+        return (*super().settled, *(() if self.lr_kl is None else ("lr",)))
 
     def build(self, env: EnvBase) -> Parts:
         parts = super().build(env)

@@ -42,8 +42,8 @@ class TemperatureConfig(OffPolicyConfig):
             check_unused(self, "alpha_lr", mode="temperature=fixed", other="temperature=learned")
 
     @property
-    def beginnings(self) -> tuple[str, ...]:
-        return ("alpha",) if self.temperature == "learned" else ()
+    def settled(self) -> tuple[str, ...]:
+        return (*super().settled, *(("alpha",) if self.temperature == "learned" else ()))
 
 
 @dataclass(frozen=True, kw_only=True)

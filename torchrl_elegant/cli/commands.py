@@ -28,7 +28,7 @@ class EvaluateOptions:
     run: str = option("", "run folder; may be given as a bare word")
     episodes: int = option(20, "episodes to play, deterministically", low=1)
     max_eval_steps: int | None = option(
-        None, "steps after which an episode without an end counts; none: as the run", low=1
+        None, "steps after which an episode counts, and a film ends; none: as the run", low=1
     )
     policy: Literal["final", "best"] = option("final", "policy.pt or policy_best.pt")
     seed: int = option(1_000, "seed of the environment", low=0)
@@ -89,12 +89,11 @@ def evaluate_command(argv: Sequence[str], *, program: str) -> int:
             "seed": options.seed,
             "trust": Trust(everything=options.trust, module=options.module),
             "env_factory": options.env,
+            "max_eval_steps": options.max_eval_steps,
         }
         # First, because what cannot be filmed should not cost an evaluation to find out.
         video = film(folder, **about) if options.video else None
-        result = evaluate(
-            folder, episodes=options.episodes, max_eval_steps=options.max_eval_steps, **about
-        )
+        result = evaluate(folder, episodes=options.episodes, **about)
         report = {
             "episodes": len(result.returns),
             "return_mean": result.return_mean,

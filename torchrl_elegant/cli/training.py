@@ -45,14 +45,13 @@ class TrainOptions:
     )
     tuned: bool | None = option(
         None,
-        "start from the tuned settings for this environment; none: for this package's own "
-        "environments, whose thousands of rows suit no other defaults",
+        "start from the tuned settings for this environment; none: only for environments of this "
+        "package, which need them",
     )
-
     seeds: int | None = option(
         None,
-        "train on so many seeds, from seed on, each in a run folder of its own within one folder, "
-        "a sweep; resume= takes the sweep and goes on with what is not finished",
+        "number of seeds to train, the first is seed: a sweep, one folder with a run folder for "
+        "each seed; resume= of a sweep goes on with the seeds that are not finished",
         low=1,
         high=10_000,
     )

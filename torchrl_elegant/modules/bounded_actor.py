@@ -24,7 +24,7 @@ class BoundedActor(TensorDictModuleBase):
     Args:
         observation: shape of each observation entry, by key; ``Inputs`` joins them.
         low, high: bounds of the action, nested lists or tensors of the action's shape.
-        num_cells, activation: of the perceptron.
+        num_cells, activation, hidden_gain: of the perceptron.
         action_key: entry of the action.
     """
 
@@ -42,6 +42,7 @@ class BoundedActor(TensorDictModuleBase):
         high: Tensor | Sequence[float],
         num_cells: Sequence[int] = (256, 256),
         activation: str = "relu",
+        hidden_gain: float | None = None,
         action_key: NestedKey = "action",
     ) -> None:
         super().__init__()
@@ -54,6 +55,7 @@ class BoundedActor(TensorDictModuleBase):
             out_features=self.outputs_per_dimension * self.low.numel(),
             num_cells=num_cells,
             activation=activation,
+            hidden_gain=hidden_gain,
             output_gain=0.01,
         )
 

@@ -139,6 +139,7 @@ def build_actor(
     *,
     num_cells: Sequence[int] = (256, 256),
     activation: str = "relu",
+    hidden_gain: float | None = None,
     in_keys: Sequence[NestedKey] | None = None,
 ) -> SquashedGaussianActor:
     """Builds a squashed Gaussian actor for ``env``, over the observations ``in_keys``.
@@ -148,7 +149,13 @@ def build_actor(
     [2.0]
     """
     return _bounded_actor(
-        SquashedGaussianActor, env, "a squashed Gaussian actor", num_cells, activation, in_keys
+        SquashedGaussianActor,
+        env,
+        "a squashed Gaussian actor",
+        in_keys,
+        num_cells=num_cells,
+        activation=activation,
+        hidden_gain=hidden_gain,
     )
 
 
@@ -157,6 +164,7 @@ def build_deterministic_actor(
     *,
     num_cells: Sequence[int] = (256, 256),
     activation: str = "relu",
+    hidden_gain: float | None = None,
     in_keys: Sequence[NestedKey] | None = None,
 ) -> DeterministicActor:
     """Builds a deterministic actor for ``env``, over the observations ``in_keys``.
@@ -166,7 +174,13 @@ def build_deterministic_actor(
     [2.0]
     """
     return _bounded_actor(
-        DeterministicActor, env, "a deterministic actor", num_cells, activation, in_keys
+        DeterministicActor,
+        env,
+        "a deterministic actor",
+        in_keys,
+        num_cells=num_cells,
+        activation=activation,
+        hidden_gain=hidden_gain,
     )
 
 
@@ -174,18 +188,16 @@ def _bounded_actor(
     kind: type[Actor],
     env: EnvBase,
     algorithm: str,
-    num_cells: Sequence[int],
-    activation: str,
     in_keys: Sequence[NestedKey] | None,
+    **networks: Any,
 ) -> Actor:
     key, spec = bounded_action(env, algorithm=algorithm)
     actor = kind(
         observation=observation_shapes(env, in_keys),
         low=spec.space.low,
         high=spec.space.high,
-        num_cells=num_cells,
-        activation=activation,
         action_key=key,
+        **networks,
     )
     return _on_device_of(env, actor)
 
@@ -196,6 +208,7 @@ def build_critic(
     num_critics: int = 2,
     num_cells: Sequence[int] = (256, 256),
     activation: str = "relu",
+    hidden_gain: float | None = None,
     in_keys: Sequence[NestedKey] | None = None,
 ) -> EnsembleCritic:
     """Builds an ensemble of Q networks for ``env``, over the observations ``in_keys``.
@@ -211,6 +224,7 @@ def build_critic(
         num_critics=num_critics,
         num_cells=num_cells,
         activation=activation,
+        hidden_gain=hidden_gain,
         action_key=key,
     )
     return _on_device_of(env, critic)
@@ -221,6 +235,7 @@ def build_stochastic_actor(
     *,
     num_cells: Sequence[int] = (64, 64),
     activation: str = "tanh",
+    hidden_gain: float | None = None,
     log_std: float = 0.0,
     in_keys: Sequence[NestedKey] | None = None,
 ) -> StochasticActor:
@@ -235,6 +250,7 @@ def build_stochastic_actor(
         "observation": observation_shapes(env, in_keys),
         "num_cells": num_cells,
         "activation": activation,
+        "hidden_gain": hidden_gain,
         "action_key": key,
     }
     actor: StochasticActor
@@ -264,6 +280,7 @@ def build_value(
     *,
     num_cells: Sequence[int] = (64, 64),
     activation: str = "tanh",
+    hidden_gain: float | None = None,
     in_keys: Sequence[NestedKey] | None = None,
 ) -> StateValue:
     """Builds a state value network for ``env``, over the observations ``in_keys``.
@@ -273,7 +290,10 @@ def build_value(
     ['state_value']
     """
     critic = StateValue(
-        observation=observation_shapes(env, in_keys), num_cells=num_cells, activation=activation
+        observation=observation_shapes(env, in_keys),
+        num_cells=num_cells,
+        activation=activation,
+        hidden_gain=hidden_gain,
     )
     return _on_device_of(env, critic)
 
@@ -284,6 +304,7 @@ def build_q_network(
     num_members: int = 1,
     num_cells: Sequence[int] = (64, 64),
     activation: str = "relu",
+    hidden_gain: float | None = None,
     dueling: bool = False,
     in_keys: Sequence[NestedKey] | None = None,
 ) -> QNetwork:
@@ -299,6 +320,7 @@ def build_q_network(
         dueling=dueling,
         num_cells=num_cells,
         activation=activation,
+        hidden_gain=hidden_gain,
         **shared,
     )
     return _on_device_of(env, network)
@@ -309,6 +331,7 @@ def build_categorical_actor(
     *,
     num_cells: Sequence[int] = (64, 64),
     activation: str = "relu",
+    hidden_gain: float | None = None,
     in_keys: Sequence[NestedKey] | None = None,
 ) -> CategoricalActor:
     """Builds an actor over discrete actions for ``env``, over the observations ``in_keys``.
@@ -318,7 +341,9 @@ def build_categorical_actor(
     2
     """
     shared = _discrete(env, "a categorical actor", in_keys)
-    actor = CategoricalActor(num_cells=num_cells, activation=activation, **shared)
+    actor = CategoricalActor(
+        num_cells=num_cells, activation=activation, hidden_gain=hidden_gain, **shared
+    )
     return _on_device_of(env, actor)
 
 

@@ -77,7 +77,7 @@ class CategoricalActor(StochasticActor):
         observation: shape of each observation entry, by key.
         choices: number of actions.
         form: form of the action, ``"one_hot"`` or ``"categorical"`` (an index).
-        num_cells, activation: of the perceptron.
+        num_cells, activation, hidden_gain: of the perceptron.
         action_key: entry of the action.
         action_mask: entry that allows actions; None: all are allowed.
 
@@ -96,6 +96,7 @@ class CategoricalActor(StochasticActor):
         form: DiscreteForm = "one_hot",
         num_cells: Sequence[int] = (64, 64),
         activation: str = "tanh",
+        hidden_gain: float | None = None,
         action_key: NestedKey = "action",
         action_mask: NestedKey | None = None,
     ) -> None:
@@ -105,6 +106,7 @@ class CategoricalActor(StochasticActor):
             outputs=choices,
             num_cells=num_cells,
             activation=activation,
+            hidden_gain=hidden_gain,
             action_key=action_key,
             action_mask=action_mask,
             sizes=(choices,),

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 
 from torchrl_elegant.functional import perceptrons
 from torchrl_elegant.modules.inputs import Inputs
-from torchrl_elegant.modules.mlp import activation_of, check_architecture, hidden_gain
+from torchrl_elegant.modules.mlp import activation_of, check_architecture, gain_of
 
 
 class EnsembleMLP(nn.Module):
     """N perceptrons of equal shape, run as batched matrix products.
 
     Parameters are ``weight_i`` of shape ``[N, in, out]`` and ``bias_i`` of shape ``[N, 1, out]``;
-    each member has orthogonal weights of its own draw, those of the last layer scaled by
-    ``output_gain``.
+    each member has orthogonal weights of its own draw, scaled by ``hidden_gain`` or, in the last
+    layer, by ``output_gain``.
 
     >>> import torch
     >>> net = EnsembleMLP(num_members=4, in_features=3, out_features=1, num_cells=(8,))
@@ -37,6 +37,7 @@ class EnsembleMLP(nn.Module):
         out_features: int,
         num_cells: Sequence[int] = (256, 256),
         activation: str = "relu",
+        hidden_gain: float | None = None,
         output_gain: float = 1.0,
     ) -> None:
         super().__init__()
@@ -48,8 +49,9 @@ class EnsembleMLP(nn.Module):
         self._activate = activation_of(activation)
         sizes = [in_features, *num_cells, out_features]
         self._names = [f"{kind}_{i}" for i in range(len(sizes) - 1) for kind in ("weight", "bias")]
+        inner = gain_of(activation, hidden_gain)
         for i, (a, b) in enumerate(pairwise(sizes)):
-            gain = hidden_gain(activation) if i < len(num_cells) else output_gain
+            gain = inner if i < len(num_cells) else output_gain
             draws = [nn.init.orthogonal_(torch.empty(b, a), gain).T for _ in range(num_members)]
             self.register_parameter(f"weight_{i}", nn.Parameter(torch.stack(draws).contiguous()))
             self.register_parameter(f"bias_{i}", nn.Parameter(torch.zeros(num_members, 1, b)))
@@ -85,7 +87,7 @@ class EnsembleCritic(TensorDictModuleBase):
         observation: shape of each observation entry, by key; ``Inputs`` joins them.
         action_shape: shape of the action.
         num_critics: number of members.
-        num_cells, activation: as for ``EnsembleMLP``.
+        num_cells, activation, hidden_gain: as for ``EnsembleMLP``.
         action_key: entry of the action.
 
     >>> import torch
@@ -104,6 +106,7 @@ class EnsembleCritic(TensorDictModuleBase):
         num_critics: int = 2,
         num_cells: Sequence[int] = (256, 256),
         activation: str = "relu",
+        hidden_gain: float | None = None,
         action_key: NestedKey = "action",
     ) -> None:
         super().__init__()
@@ -118,6 +121,7 @@ class EnsembleCritic(TensorDictModuleBase):
             out_features=1,
             num_cells=num_cells,
             activation=activation,
+            hidden_gain=hidden_gain,
         )
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:

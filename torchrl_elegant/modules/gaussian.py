@@ -62,7 +62,7 @@ class GaussianActor(StochasticActor):
     Args:
         observation: shape of each observation entry, by key.
         action_shape: shape of the action.
-        num_cells, activation: of the perceptron.
+        num_cells, activation, hidden_gain: of the perceptron.
         log_std: first value of the logarithm of the spread.
         action_key: entry of the action.
 
@@ -81,6 +81,7 @@ class GaussianActor(StochasticActor):
         action_shape: Sequence[int],
         num_cells: Sequence[int] = (64, 64),
         activation: str = "tanh",
+        hidden_gain: float | None = None,
         log_std: float = 0.0,
         action_key: NestedKey = "action",
     ) -> None:
@@ -93,6 +94,7 @@ class GaussianActor(StochasticActor):
             outputs=size,
             num_cells=num_cells,
             activation=activation,
+            hidden_gain=hidden_gain,
             action_key=action_key,
         )
         self.action_shape, self._first_log_std = shape, log_std

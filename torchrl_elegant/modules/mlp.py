@@ -63,9 +63,18 @@ def check_architecture(num_cells: Sequence[int], activation: str) -> None:
         raise ValueError(f"`activation` must be one of {sorted(ACTIVATIONS)}, got `{activation}`")
 
 
-def hidden_gain(activation: str) -> float:
-    """Gain that keeps the variance of a layer's output, by activation."""
-    return 5.0 / 3.0 if activation.removeprefix(_NORMALIZED) == "tanh" else math.sqrt(2.0)
+def gain_of(activation: str, hidden_gain: float | None = None) -> float:
+    """The gain ``hidden_gain``, or the one that keeps the variance of a layer's output.
+
+    >>> gain_of("relu", 1.0), round(gain_of("relu"), 3), round(gain_of("tanh"), 3)
+    (1.0, 1.414, 1.667)
+    """
+    if hidden_gain is None:
+        tanh = activation.removeprefix(_NORMALIZED) == "tanh"
+        return 5.0 / 3.0 if tanh else math.sqrt(2.0)
+    if not (hidden_gain > 0 and math.isfinite(hidden_gain)):
+        raise ValueError(f"`hidden_gain` must be a positive number, got `{hidden_gain}`")
+    return hidden_gain
 
 
 class MLP(nn.Module):
@@ -75,6 +84,7 @@ class MLP(nn.Module):
         in_features, out_features: sizes of input and output.
         num_cells: sizes of the hidden layers; may be empty.
         activation: a name from ``ACTIVATIONS``, or ``layer_normalized`` of one.
+        hidden_gain: scale of the hidden layers' orthogonal weights; None: that of ``gain_of``.
         output_gain: scale of the last layer's orthogonal weights.
 
     >>> import torch
@@ -89,6 +99,7 @@ class MLP(nn.Module):
         out_features: int,
         num_cells: Sequence[int] = (256, 256),
         activation: str = "relu",
+        hidden_gain: float | None = None,
         output_gain: float = 1.0,
     ) -> None:
         super().__init__()
@@ -98,9 +109,9 @@ class MLP(nn.Module):
         sizes = [in_features, *num_cells, out_features]
         layers = [nn.Linear(a, b) for a, b in pairwise(sizes)]
         self.layers = nn.ModuleList(layers)
+        gain = gain_of(activation, hidden_gain)
         for layer in layers:
-            last = layer is layers[-1]
-            nn.init.orthogonal_(layer.weight, output_gain if last else hidden_gain(activation))
+            nn.init.orthogonal_(layer.weight, output_gain if layer is layers[-1] else gain)
             nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -103,7 +103,7 @@ class MultiCategoricalActor(StochasticActor):
         choices: number of actions of each component.
         form: form of the action, ``"one_hot"`` (blocks side by side) or ``"categorical"`` (an
             index for each component).
-        num_cells, activation: of the perceptron.
+        num_cells, activation, hidden_gain: of the perceptron.
         action_key: entry of the action.
         action_mask: entry that allows actions; None: all are allowed.
 
@@ -123,6 +123,7 @@ class MultiCategoricalActor(StochasticActor):
         form: DiscreteForm = "one_hot",
         num_cells: Sequence[int] = (64, 64),
         activation: str = "tanh",
+        hidden_gain: float | None = None,
         action_key: NestedKey = "action",
         action_mask: NestedKey | None = None,
     ) -> None:
@@ -136,6 +137,7 @@ class MultiCategoricalActor(StochasticActor):
             outputs=sum(choices),
             num_cells=num_cells,
             activation=activation,
+            hidden_gain=hidden_gain,
             action_key=action_key,
             action_mask=action_mask,
             sizes=choices,

@@ -22,7 +22,7 @@ from torchrl_elegant.functional import (
 from torchrl_elegant.modules.action_mask import FORBIDDEN_VALUE, network_over
 from torchrl_elegant.modules.categorical import DiscreteForm, check_choices
 from torchrl_elegant.modules.ensemble import EnsembleMLP
-from torchrl_elegant.modules.mlp import activation_of, check_architecture, hidden_gain
+from torchrl_elegant.modules.mlp import activation_of, check_architecture, gain_of
 
 
 class DuelingMLP(nn.Module):
@@ -45,6 +45,7 @@ class DuelingMLP(nn.Module):
         out_features: int,
         num_cells: Sequence[int] = (256, 256),
         activation: str = "relu",
+        hidden_gain: float | None = None,
     ) -> None:
         super().__init__()
         check_architecture(num_cells, activation)
@@ -59,7 +60,8 @@ class DuelingMLP(nn.Module):
             out_features=2 * last,
             num_cells=shared,
             activation=activation,
-            output_gain=hidden_gain(activation),
+            hidden_gain=hidden_gain,
+            output_gain=gain_of(activation, hidden_gain),
         )
         self.value, self.advantage = (
             EnsembleMLP(num_members=num_members, in_features=last, out_features=size, num_cells=())
@@ -85,7 +87,7 @@ class QNetwork(TensorDictModuleBase):
         num_members: number of networks, run as batched matrix products.
         dueling: estimate values as state value plus advantage; see ``DuelingMLP``.
         form: form of the action, ``"one_hot"`` or ``"categorical"`` (an index).
-        num_cells, activation: of the perceptron.
+        num_cells, activation, hidden_gain: of the perceptron.
         action_key: entry of the action.
         action_mask: entry that allows actions; the values of others are ``FORBIDDEN_VALUE``, so
             that no maximum takes one. None: all are allowed.
@@ -108,6 +110,7 @@ class QNetwork(TensorDictModuleBase):
         form: DiscreteForm = "one_hot",
         num_cells: Sequence[int] = (64, 64),
         activation: str = "relu",
+        hidden_gain: float | None = None,
         action_key: NestedKey = "action",
         action_mask: NestedKey | None = None,
     ) -> None:
@@ -120,6 +123,7 @@ class QNetwork(TensorDictModuleBase):
             out_features=choices,
             num_cells=num_cells,
             activation=activation,
+            hidden_gain=hidden_gain,
         )
         self.inputs, self.net = network_over(
             observation,

@@ -52,7 +52,7 @@ class StochasticActor(TensorDictModuleBase):
     Args:
         observation: shape of each observation entry, by key; ``Inputs`` joins them.
         outputs: size of the last layer.
-        num_cells, activation: of the perceptron.
+        num_cells, activation, hidden_gain: of the perceptron.
         action_key: entry of the action; the log-probability goes to ``<action_key>_log_prob``
             beside it.
         action_mask: entry that allows discrete actions, read as the last of ``in_keys``.
@@ -70,6 +70,7 @@ class StochasticActor(TensorDictModuleBase):
         outputs: int,
         num_cells: Sequence[int],
         activation: str,
+        hidden_gain: float | None,
         action_key: NestedKey,
         action_mask: NestedKey | None = None,
         sizes: Sequence[int] = (),
@@ -81,6 +82,7 @@ class StochasticActor(TensorDictModuleBase):
             out_features=outputs,
             num_cells=num_cells,
             activation=activation,
+            hidden_gain=hidden_gain,
             output_gain=0.01,
         )
         self.inputs, self.net = network_over(

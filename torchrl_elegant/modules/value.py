@@ -17,7 +17,7 @@ class StateValue(TensorDictModuleBase):
 
     Args:
         observation: shape of each observation entry, by key.
-        num_cells, activation: of the perceptron.
+        num_cells, activation, hidden_gain: of the perceptron.
         value_key: entry of the value.
 
     >>> import torch
@@ -33,6 +33,7 @@ class StateValue(TensorDictModuleBase):
         observation: Mapping[NestedKey, Sequence[int]],
         num_cells: Sequence[int] = (64, 64),
         activation: str = "tanh",
+        hidden_gain: float | None = None,
         value_key: NestedKey = "state_value",
     ) -> None:
         super().__init__()
@@ -43,6 +44,7 @@ class StateValue(TensorDictModuleBase):
             out_features=1,
             num_cells=num_cells,
             activation=activation,
+            hidden_gain=hidden_gain,
         )
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:

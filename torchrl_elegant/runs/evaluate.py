@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,13 +63,14 @@ def film(
     seed: int = 1_000,
     trust: bool | Trust = False,
     env_factory: Env = None,
+    max_eval_steps: int | None = None,
 ) -> Path:
     """Film one episode of a run's deterministic policy as a GIF, the first that ``evaluate`` plays.
 
     Args:
         folder: a run folder.
         path: the file, which is replaced; None for ``video.gif`` in the run folder.
-        policy, seed, trust, env_factory: as in ``evaluate``.
+        policy, seed, trust, env_factory, max_eval_steps: as in ``evaluate``.
     """
     run, source = _run_of(folder, trust, env_factory)
     stored = policy_path(folder, policy)
@@ -76,6 +78,7 @@ def film(
     with _environment(run, source, 1, seed) as env:
         _refuse_another_policy(loaded, env, stored, run.env)
     path = Path(folder) / "video.gif" if path is None else Path(path)
+    run = replace(run, max_eval_steps=max_eval_steps or run.max_eval_steps)
     return write_film(path, run, loaded, seed=seed, env=source)
 
 

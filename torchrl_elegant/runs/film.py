@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import io
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from torchrl_elegant.envs import sub_seeds
 from torchrl_elegant.envs.make import find_factory
 from torchrl_elegant.runs.files import write_file
 from torchrl_elegant.runs.policy import Policy
+from torchrl_elegant.trainers.evaluation import not_finite
 from torchrl_elegant.trainers.run_config import RunConfig
+
+logger = logging.getLogger(__name__)
 
 # Simulators render up to hundreds of frames a second; a GIF cannot show more than fifty.
 _MAX_FPS = 50
@@ -33,22 +37,15 @@ def write_film(
 ) -> Path:
     """Render one episode into an animated GIF, which replaces ``path`` in one step.
 
+    The film ends before an episode that is longer than ``run.max_eval_steps`` or than a film.
     ``env`` is a factory in place of the name in ``run``.
     """
     require_pictures()
     simulator = rendering_environment(run, run.env if env is None else env)
-    pictures: list[Any] = []
-    rate = simulator.metadata.get("render_fps", 30)
+    rate = simulator.metadata.get("render_fps") or 30
     skip = max(1, round(rate / _MAX_FPS))
     try:
-        # The seed that the evaluation's environment gives its first episode.
-        observation, _ = simulator.reset(seed=sub_seeds(seed, 1)[0])
-        over, step = False, 0
-        while not over and len(pictures) < _MAX_PICTURES:
-            if step % skip == 0:
-                pictures.append(_palette(_picture(simulator, run.env)))
-            observation, _, terminated, truncated, _ = simulator.step(policy(observation))
-            over, step = terminated or truncated, step + 1
+        pictures = _pictures(simulator, policy, run, seed=seed, skip=skip)
     finally:
         simulator.close()
     film = io.BytesIO()
@@ -63,6 +60,42 @@ def write_film(
     )
     write_file(path, film.getvalue())
     return path
+
+
+def _pictures(simulator: Any, policy: Policy, run: RunConfig, *, seed: int, skip: int) -> list[Any]:
+    """Pictures of every ``skip``-th step of an episode."""
+    pictures: list[Any] = []
+    most = min(run.max_eval_steps, (_MAX_PICTURES - 1) * skip + 1)
+    # The seed that the evaluation's environment gives its first episode.
+    observation, _ = simulator.reset(seed=sub_seeds(seed, 1)[0])
+    _require_finite(run.env, "observation", observation, 0)
+    for step in range(most):
+        if step % skip == 0:
+            pictures.append(_palette(_picture(simulator, run.env)))
+        action = policy(observation)
+        _require_finite(run.env, "action", action, step)
+        observation, reward, terminated, truncated, _ = simulator.step(action)
+        _require_finite(run.env, "reward", reward, step + 1)
+        _require_finite(run.env, "observation", observation, step + 1)
+        if terminated or truncated:
+            return pictures
+    bound = f"max_eval_steps is {most}" if most == run.max_eval_steps else "it is full"
+    logger.warning(
+        "the film of %s ends after %d steps, before its episode does: %s", run.env, most, bound
+    )
+    return pictures
+
+
+def _require_finite(name: str, key: str, value: Any, step: int) -> None:
+    """Refuse what training and evaluation refuse, too."""
+    if isinstance(value, Mapping):
+        for entry, part in value.items():
+            _require_finite(name, entry, part, step)
+        return
+    array = np.asarray(value)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        broken = array[~np.isfinite(array)].flat[0]
+        raise not_finite(key, broken.item(), name, f"step {step} of a film")
 
 
 def require_pictures() -> None:

@@ -154,7 +154,7 @@ def _load(state: RunState, trial: Trial) -> None:
         logger.info("%s has no checkpoint yet: starting over", state.folder.path)
         return
     _, _, before = from_yaml(state.folder.read_config(), algorithms=ALGORITHMS)
-    trial.family.refuse_changes(before, trial.config.beginnings)
+    trial.family.refuse_changes(before, trial.config.settled)
     parts = None if trial.ranks.is_first else ("learner", "ledger", "progress")
     try:
         with configured_values_kept(trial.learner):

@@ -27,7 +27,6 @@ logger = logging.getLogger(__name__)
 # Steps between two checks for a stop.
 _LOOK = 200
 _MOST = RunConfig.max_eval_steps
-_BROKEN = "mend the simulator, or clean the value in a wrapper"
 
 
 class PlayStopped(Exception):
@@ -212,9 +211,15 @@ def _value_check(env: GymnasiumEnv) -> Callable[[int], None]:
 
 def _raise_not_finite(env: EnvBase, key: Any, rows: Tensor, step: int) -> None:
     row, column = (~rows.isfinite()).nonzero()[0].tolist()
-    raise FloatingPointError(
-        f"`{key}` must be finite, got `{rows[row, column].item()}` from sub environment {row} of "
-        f"{_name(env)} at step {step} of an evaluation; {_BROKEN}"
+    source = f"sub environment {row} of {_name(env)}"
+    raise not_finite(key, rows[row, column].item(), source, f"step {step} of an evaluation")
+
+
+def not_finite(key: Any, value: float, source: str, moment: str) -> FloatingPointError:
+    """The error for a value of an environment or a policy in an episode that nobody learns from."""
+    return FloatingPointError(
+        f"`{key}` must be finite, got `{value}` from {source} at {moment}; mend the simulator, or "
+        "clean the value in a wrapper"
     )
 
 

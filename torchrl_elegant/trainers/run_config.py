@@ -75,7 +75,7 @@ class RunConfig:
     eval_episodes: int = option(10, "episodes of one evaluation", low=1)
     max_eval_steps: int = option(
         100_000,
-        "steps after which an evaluation episode without an end counts as it is",
+        "steps after which an evaluation episode counts as it is, and a film ends",
         low=1,
     )
     evaluation_env: Literal["own", "shared"] = option(
@@ -93,7 +93,8 @@ class RunConfig:
     keep_last: int = option(2, "newest checkpoints that are kept, beside the best one", low=1)
     save_buffer: bool = option(True, "store the replay buffer in checkpoints")
     episode_log: bool = option(
-        False, "write each finished training episode into episodes.csv: frame, return, length"
+        False,
+        "write each finished training episode into episodes.csv: frame, seconds, return, length",
     )
     logger: Literal["auto", "none", "tensorboard", "wandb", "mlflow"] = option(
         "auto", "where metrics go besides metrics.csv; auto: tensorboard when installed"
