@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import errno
+import importlib
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -18,7 +21,7 @@ from faults.runs import SCRIPTS, SMALL, environment
 from torchrl_elegant.algorithms import ALGORITHMS, DQNConfig, SACConfig
 from torchrl_elegant.cli import other_names
 from torchrl_elegant.cli.command_line import run_main
-from torchrl_elegant.cli.commands import evaluate_command
+from torchrl_elegant.cli.commands import evaluate_command, export_command
 from torchrl_elegant.cli.training import set_process, train_command
 from torchrl_elegant.collectors import WorkerDiedError
 from torchrl_elegant.config.options import options_of
@@ -155,6 +158,7 @@ def test_the_older_interface_is_refused_with_the_way_out(capsys, tmp_path, name,
     err = refused(capsys, *words)
     for part in parts:
         assert part in err
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("name", ["broken", "broken_value", "broken_reset"])
@@ -463,6 +467,12 @@ def test_evaluation_before_the_first_checkpoint_is_refused(capsys, tmp_path, tra
     assert "first checkpoint" in err
 
 
+@pytest.mark.parametrize("command", [evaluate_command, export_command])
+def test_a_name_that_no_folder_can_have_is_refused(capsys, command):
+    err = refused(capsys, "x" * 300, command=command)
+    assert re.match(r"error: `run` must be .*\.\.\.x+'.*: File name too long; give another", err)
+
+
 def test_a_film_is_written(capsys, trained):
     code, out, _ = call(capsys, str(trained), "episodes=1", "video=true", command=evaluate_command)
     assert code == 0
@@ -480,6 +490,23 @@ def test_a_film_of_what_cannot_be_seen_is_refused(capsys, tmp_path, trained, nam
     err = refused(capsys, *words, command=evaluate_command)
     assert "`video` must be false" in err
     assert not (tmp_path / "video.gif").exists()
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_an_evaluation_in_a_folder_that_takes_no_files_is_told(
+    capsys, monkeypatch, trained, number
+):
+    def refuse(*args, **kwargs):
+        raise OSError(number, os.strerror(number))
+
+    # The package gives this name to the function.
+    module = importlib.import_module("torchrl_elegant.runs.evaluate")
+    monkeypatch.setattr(module, "write_file", refuse)
+    told = f"`run` must be where files can be written, got {str(trained)!r}: {os.strerror(number)}"
+    code, out, err = call(capsys, str(trained), "episodes=1", command=evaluate_command)
+    assert (code, out.startswith("1 episode: return"), err.count("\n")) == (2, True, 1)
+    assert told in err
+    assert told in refused(capsys, str(trained), "video=true", command=evaluate_command)
 
 
 def test_a_film_without_its_package_is_refused(capsys, monkeypatch, trained):

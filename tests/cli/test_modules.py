@@ -123,6 +123,15 @@ def test_a_new_run_finds_what_a_named_file_registers(here):
     assert "algorithm: my_file:mine\n" in (here / "new" / "config.yaml").read_text()
 
 
+def test_a_file_may_be_named_with_its_suffix(here):
+    copied(here, "cls", "suffixed")
+    assert evaluate("suffixed", "episodes=1", "module=my_file.py") == 0
+    assert train("resume=suffixed", "module=./my_file.py", "total_frames=48") == 0
+    (here / "below").mkdir()
+    shutil.copy(here / "my_file.py", here / "below" / "mine.py")
+    assert evaluate("suffixed", "episodes=1", "env=below.mine:Mine", "module=below/mine.py") == 0
+
+
 def refusal(capsys: pytest.CaptureFixture, code: int) -> str:
     err = capsys.readouterr().err
     assert code == 2
@@ -140,6 +149,8 @@ def refusal(capsys: pytest.CaptureFixture, code: int) -> str:
         (("trust=true",), "`trust` must be false without resume"),
         (("resume=cls", "start_from=cls"), "`start_from` must be none with resume"),
         (("start_from=nowhere", "env=Pendulum-v1"), "no policy file at 'nowhere'"),
+        ((f"start_from={'x' * 300}", "env=Pendulum-v1"), "`start_from` must be a run folder or"),
+        (("module=no_such.py",), "`module` must name an importable module, got `no_such`"),
         (("resume=cls",), "must be registered by __main__, got `__main__:mine`"),
         (("resume=cls",), "name its file, as module=my_file, or import that file first"),
     ],

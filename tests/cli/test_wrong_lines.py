@@ -19,8 +19,7 @@ READ, TRAINED = 7, 12
 @pytest.fixture(scope="module")
 def every():
     with wrong_lines.guarded():
-        folder = wrong_lines.trained(Path.cwd() / "trained")
-        yield list(wrong_lines.lines(folder))
+        yield list(wrong_lines.lines(*wrong_lines.trained(Path.cwd() / "trained")))
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +30,7 @@ def outcomes(every):
 def test_all_options_and_kinds_are_tried(every):
     assert len(every) > 10_000
     assert {line.kind for line in every} == set(wrong_lines.VALUES)
-    assert {line.command for line in every} == {"train", "evaluate", "export"}
+    assert {line.command for line in every} == {"train", "evaluate", "export", "compare"}
 
 
 def test_a_wrong_line_is_refused_in_one_line(outcomes):

@@ -1,7 +1,7 @@
 """Wrong command lines, made from the options themselves.
 
 ``python tests/cli/wrong_lines.py --all`` tries every line and trains those that are accepted, which
-takes an hour; ``test_wrong_lines.py`` reads every line and trains a few of them.
+takes most of an hour; ``test_wrong_lines.py`` reads every line and trains a few of them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from torchrl_elegant.algorithms import ALGORITHMS
 from torchrl_elegant.cli.commands import (
+    CompareOptions,
     EvaluateOptions,
     ExportOptions,
+    compare_command,
     evaluate_command,
     export_command,
 )
@@ -30,6 +33,8 @@ from torchrl_elegant.cli.training import TrainOptions, parse_training, train_com
 from torchrl_elegant.config.changes import known_words
 from torchrl_elegant.config.machine import own_memory
 from torchrl_elegant.runs import Trial
+from torchrl_elegant.runs.sweeps.folder import SweepFolder
+from torchrl_elegant.runs.sweeps.sweep import note_end
 from torchrl_elegant.trainers.run_config import RunConfig
 
 VALUES = {
@@ -51,6 +56,11 @@ RUN = {
     "progress": "false",
     "device": "cpu",
 }
+SAC = RUN | {"warmup": "20"}
+# Options to try on a new sweep, and on one that goes on: an accepted line costs processes.
+BEGINNING = ("seeds", "jobs", "seed", "env")
+GOING_ON = ("seed", "folder", "total_frames", "gamma", "num_cells", "env")
+FOREVER = "total_frames=1e15"
 FRAMES, ROOM = 200, 6 << 30
 PROGRAM = "script.py"
 
@@ -91,8 +101,8 @@ class Outcome:
         return None
 
 
-def lines(folder: Path) -> Iterator[Line]:
-    """Every option of every command with every wrong value; ``folder`` is that of a run."""
+def lines(run: Path, sweep: Path) -> Iterator[Line]:
+    """Every option of every command with every wrong value, over a finished run and a sweep."""
     for algorithm, config in ALGORITHMS.items():
         on_policy = config.family == "on_policy"
         base = RUN | ({"frames_per_batch": "64"} if on_policy else {"warmup": "20"})
@@ -104,11 +114,23 @@ def lines(folder: Path) -> Iterator[Line]:
                 rest = [f"{key}={value}" for key, value in base.items() if key != name]
                 chosen = () if name == "algorithm" else (f"algorithm={algorithm}",)
                 yield Line(command="train", kind=kind, option=name, words=(*chosen, word, *rest))
-    for command, options in (("evaluate", EvaluateOptions), ("export", ExportOptions)):
-        for name in known_words(options):
+    going_on = {name for name in known_words(TrainOptions) if name != "resume"}.union(GOING_ON)
+    for command, base, names in (
+        ("train", SAC | {"seeds": "2"}, BEGINNING),
+        ("train", {"resume": str(sweep)}, sorted(going_on)),
+        ("evaluate", {"run": str(run)}, known_words(EvaluateOptions)),
+        ("export", {"run": str(run)}, known_words(ExportOptions)),
+    ):
+        for name in names:
             for kind, word in _words(name):
-                rest = () if name == "run" else (f"run={folder}",)
+                rest = [f"{key}={value}" for key, value in base.items() if key != name]
                 yield Line(command=command, kind=kind, option=name, words=(word, *rest))
+    for name in known_words(CompareOptions):
+        for kind, word in _words(name):
+            yield Line(command="compare", kind=kind, option=name, words=(str(run), word))
+    for kind, values in VALUES.items():
+        for value in values:
+            yield Line(command="compare", kind=kind, option="runs", words=(value, str(run)))
 
 
 def _words(name: str) -> Iterator[tuple[str, str]]:
@@ -136,7 +158,7 @@ def read(line: Line) -> Outcome:
 
 def run(line: Line) -> Outcome:
     """Do what the words say; a run is left after some frames if it asks for very many."""
-    if any(word.startswith("total_frames=") and len(word) > 18 for word in line.words):
+    if FOREVER in line.words:
         return call(line, _train_a_little)
     return call(line, lambda words: COMMANDS[line.command](words, program=PROGRAM))
 
@@ -157,6 +179,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "train": lambda words, program: train_command(words, program=program, default="sac"),
     "evaluate": evaluate_command,
     "export": export_command,
+    "compare": compare_command,
 }
 
 
@@ -190,11 +213,18 @@ def guarded() -> Iterator[None]:
             os.chdir(before)
 
 
-def trained(folder: Path) -> Path:
-    """A finished run."""
-    words = [f"{key}={value}" for key, value in (RUN | {"warmup": "20"}).items()]
-    assert train_command([*words, f"folder={folder}"], program=PROGRAM, default="sac") == 0
-    return folder
+def trained(place: Path) -> tuple[Path, Path]:
+    """A finished run, and a finished sweep of two seeds."""
+    words = [f"{key}={value}" for key, value in SAC.items()]
+    options = parse_training(words, default="sac")
+    sweep = SweepFolder.create(place / "sweep", run=options.run, config=options.config, seeds=2)
+    train = partial(
+        train_command, program=PROGRAM, default="sac", end=partial(note_end, sweep.total_frames)
+    )
+    assert train([*words, f"folder={place / 'run'}"]) == 0
+    for seed in sweep.seeds:
+        assert train([*words, f"seed={seed}", f"folder={sweep.of(seed)}"]) == 0
+    return place / "run", sweep.path
 
 
 def _too_long(number: int, frame: object) -> None:
@@ -207,7 +237,7 @@ def main() -> int:
     part, parts = (int(word) for word in (sys.argv[2:] or ("0/1",))[0].split("/"))
     faults = refused = ran = 0
     with guarded():
-        every = list(lines(trained(Path.cwd() / "trained")))
+        every = list(lines(*trained(Path.cwd() / "trained")))
         for number, line in enumerate(every):
             if number % parts != part:
                 continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -171,9 +173,26 @@ def test_nothing_to_compare_is_refused(tmp_path):
         compare([tmp_path])
     with pytest.raises(UsageError, match="which does not exist"):
         compare([tmp_path / "nowhere"])
+    with pytest.raises(UsageError, match=r"`runs` must be run folders, .*: File name too long"):
+        compare(["x" * 300])
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="which holds no run"):
         compare([tmp_path / "empty"])
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_place_that_takes_no_page_is_told_in_one_line(tmp_path, sweeps, monkeypatch, number):
+    (tmp_path / "out").mkdir()
+
+    def refuse(*args: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("torchrl_elegant.reports.comparison.write_file", refuse)
+    told = f"`out` must be where files can be written, got .*{os.strerror(number)}; choose another"
+    with pytest.raises(UsageError, match=told):
+        compare([sweeps], out=tmp_path / "out")
+    with pytest.raises(UsageError, match=r"`out` must be where .*: File name too long"):
+        compare([sweeps], out=tmp_path / ("x" * 300))
 
 
 def test_a_folder_that_holds_anything_is_never_written_into(tmp_path, sweeps):

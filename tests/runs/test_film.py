@@ -14,7 +14,7 @@ from torch import nn
 from torchrl_elegant import Policy, RecordVideo, SACConfig, train
 from torchrl_elegant.cli.commands import evaluate_command
 from torchrl_elegant.runs.evaluate import film
-from torchrl_elegant.runs.film import write_film
+from torchrl_elegant.runs.film import animation
 from torchrl_elegant.trainers.run_config import RunConfig
 
 
@@ -60,7 +60,8 @@ def filmed(path, env=Endless, acts=None, **options):
     steps = options.pop("max_eval_steps", 100_000)
     run = RunConfig(env="Endless", total_frames=100, max_eval_steps=steps)
     acts = acts or policy()
-    return write_film(path, run, acts, seed=0, env=lambda **words: env(**words, **options))
+    path.write_bytes(animation(run, acts, seed=0, env=lambda **words: env(**words, **options)))
+    return path
 
 
 def test_a_film_of_an_episode_without_an_end_ends_and_says_so(tmp_path, caplog):
@@ -78,7 +79,7 @@ def test_a_rate_of_pictures_that_means_nothing_neither_hangs_nor_fails(tmp_path,
 
 
 def test_a_full_film_ends_and_says_so(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(sys.modules[write_film.__module__], "_MAX_PICTURES", 3)
+    monkeypatch.setattr(sys.modules[animation.__module__], "_MAX_PICTURES", 3)
     with Image.open(filmed(tmp_path / "video.gif", fps=100)) as pictures:
         assert pictures.n_frames == 3
     (record,) = caplog.records

@@ -115,6 +115,20 @@ def test_a_folder_that_cannot_be_written_is_told_in_one_line(tmp_path, monkeypat
         assert "\n" not in str(error.value)
 
 
+def test_only_what_was_made_is_taken_back(tmp_path):
+    made = new(tmp_path / "made")
+    (made.path / "tensorboard").mkdir()
+    made.discard()
+    assert not made.path.exists()
+    (tmp_path / "theirs").mkdir()
+    new(tmp_path / "theirs").discard()
+    assert not list((tmp_path / "theirs").iterdir())
+    kept = new(tmp_path / "kept")
+    (kept.path / "note").touch()
+    kept.discard()
+    assert kept.config_path.is_file()
+
+
 def test_a_configuration_that_is_no_text_is_told_in_one_line(tmp_path):
     made = new(tmp_path / "made")
     made.config_path.write_bytes(b"\xff\xfe")

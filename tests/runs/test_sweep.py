@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
+import io
 import os
 import signal
 import subprocess
@@ -24,8 +26,10 @@ from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.runs import Callback
 from torchrl_elegant.runs.files import sole_use
 from torchrl_elegant.runs.metrics import read_metrics
+from torchrl_elegant.runs.policy import Policy
+from torchrl_elegant.runs.reporter import Reporter
 from torchrl_elegant.runs.sweeps.folder import SweepFolder, note_finished
-from torchrl_elegant.runs.sweeps.side_by_side import Ending
+from torchrl_elegant.runs.sweeps.side_by_side import MISTAKE, Ending
 from torchrl_elegant.runs.sweeps.sweep import (
     note_end,
     resume_sweep,
@@ -64,11 +68,33 @@ def started(monkeypatch) -> list[dict]:
     calls: list[dict] = []
 
     def pretend(tasks, *, jobs, last_codes=()):
-        calls.append({"tasks": tasks, "jobs": jobs})
+        calls.append({"tasks": tasks, "jobs": jobs, "last_codes": last_codes})
         return Ending(codes=dict.fromkeys(tasks, 0))
 
     monkeypatch.setattr(sweeps, "run_side_by_side", pretend)
     return calls
+
+
+@pytest.fixture
+def in_this_process(monkeypatch) -> None:
+    """Tasks one after another, in the process of the test."""
+
+    def pretend(tasks, *, jobs, last_codes=()):
+        ending = Ending()
+        for name, task in tasks.items():
+            told = io.StringIO()
+            try:
+                with contextlib.redirect_stderr(told):
+                    ending.codes[name] = task()
+            except UsageError as error:
+                ending.codes[name] = MISTAKE
+                told.write(f"error: {error}\n")
+            ending.last_lines[name] = told.getvalue().strip().rpartition("\n")[2]
+            if ending.codes[name] in last_codes:
+                break
+        return ending
+
+    monkeypatch.setattr(sweeps, "run_side_by_side", pretend)
 
 
 def words_of(task: partial) -> list[str]:
@@ -191,7 +217,11 @@ def test_a_new_sweep_stores_what_the_algorithm_chooses(tmp_path, started):
     [
         ({"total_frames": 47}, "`total_frames` must be at least 48, which the sweep in"),
         ({"total_frames": 600, "sav_buffer": True}, "did you mean `save_buffer`"),
-        ({"total_frames": 600, "gamma": 0.5}, "unknown option `gamma`"),
+        ({"total_frames": 600, "gama": 0.5}, "did you mean `gamma`"),
+        ({"total_frames": 600, "gamma": 2.0}, "`gamma` must be a number in [0, 1]"),
+        ({"total_frames": 600, "alpha": 0.3}, "`alpha` cannot change on resume"),
+        ({"total_frames": 600, "env": "CartPole-v1"}, "`env` must stay 'Pendulum-v1'"),
+        ({"total_frames": 600, "frames_per_batch": 601}, "`frames_per_batch` must be at most"),
         ({"total_frames": 600, "num_envs": 0}, "`num_envs` must be an integer of 1 or more"),
         ({"total_frames": "600"}, "`total_frames` must be an integer"),
         ({"total_frames": None}, "`total_frames` must be an integer"),
@@ -216,6 +246,38 @@ def test_changes_of_resume_itself_are_known(tmp_path, started):
     folder = new_sweep(tmp_path / "sweep")
     resume_sweep(folder.path, trust=True, env_factory=int, networks={}, eval_episodes=3)
     assert len(started[0]["tasks"]) == 3
+
+
+def test_each_seed_goes_on_with_changes_as_a_run_does(tmp_path, in_this_process):
+    folder = tmp_path / "sweep"
+    sweep(SAC, seeds=2, folder=str(folder), **RUN)
+    changed = {"total_frames": 60, "gamma": 0.5, "networks": None}
+    assert resume_sweep(folder, **changed).exit_code == 0
+    assert main(["train", f"resume={folder}", "total_frames=80", "tau=0.5"]) == 0
+    assert SweepFolder.open(folder).unfinished() == []
+    for seed in (0, 1):
+        page = yaml.safe_load((folder / f"seed-{seed}" / "config.yaml").read_text())
+        assert (page["config"]["gamma"], page["config"]["tau"]) == (0.5, 0.5)
+
+
+def test_a_change_that_a_seed_refuses_is_told_once(tmp_path, in_this_process, capsys):
+    """A size shows only when a seed is loaded; no other may begin with it meanwhile."""
+    folder = new_sweep(tmp_path / "sweep", total_frames=40)
+    train(SAC, folder=str(folder.of(0)), **RUN)
+    with pytest.raises(UsageError, match="`num_cells` cannot change on resume"):
+        resume_sweep(folder.path, total_frames=60, num_cells=(16,))
+    assert main(["train", f"resume={folder.path}", "num_cells=16"]) == 2
+    err = capsys.readouterr().err
+    assert [line for line in err.splitlines() if line.startswith("error: ")] == [err.strip()]
+    assert not list(folder.path.glob("seed-*/checkpoints/checkpoint-*60-*"))
+    assert not (folder.of(1) / "checkpoints").exists()
+
+
+def test_a_seed_that_fails_under_more_frames_stops_no_other(tmp_path, started):
+    folder = new_sweep(tmp_path / "sweep", total_frames=40)
+    resume_sweep(folder.path, total_frames=50)
+    assert main(["train", f"resume={folder.path}", "total_frames=60", "trust=true"]) == 0
+    assert [call["last_codes"] for call in started] == [[], []]
 
 
 def test_a_sweep_in_use_is_left_as_it_was(tmp_path, started, capsys, monkeypatch):
@@ -248,6 +310,45 @@ def test_the_folder_is_in_use_while_seeds_run(tmp_path, monkeypatch):
     assert len(refused) == 3
 
 
+def killed(*args: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        # Before its last policy, at its very end, and before its note.
+        (Reporter, "policy"),
+        (Reporter, "finish"),
+        (sweeps, "note_finished"),
+    ],
+)
+def test_a_seed_killed_in_its_last_moments_is_finished_later(
+    tmp_path, in_this_process, monkeypatch, owner, name
+):
+    folder = tmp_path / "sweep"
+    once = {**RUN, "eval_interval": 40, "checkpoint_interval": 40}
+    with monkeypatch.context() as inside:
+        inside.setattr(owner, name, killed)
+        with pytest.raises(KeyboardInterrupt):
+            sweep(SAC, seeds=1, folder=str(folder), **once)
+    assert not (folder / "seed-0" / "finished").exists()
+    rows = (folder / "seed-0" / "metrics.csv").read_bytes()
+    assert main(["train", f"resume={folder}"]) == 0
+    assert [one.outcome for one in resume_sweep(folder).seeds] == ["finished"]
+    assert (folder / "seed-0" / "metrics.csv").read_bytes() == rows
+    assert Policy.load(folder / "seed-0" / "policy.pt").metadata["frames"] == 40
+
+
+@pytest.mark.parametrize("gone", ["policy.pt", "metrics.csv", "checkpoints"])
+def test_a_seed_that_lacks_a_file_is_not_taken_as_finished(tmp_path, gone):
+    folder = new_sweep(tmp_path / "sweep", total_frames=40)
+    run = train(SAC, folder=str(folder.of(0)), **RUN).folder
+    assert folder.is_finished(0)
+    (run / gone).rename(tmp_path / gone)
+    assert not folder.is_finished(0)
+
+
 @pytest.mark.parametrize(
     ("stopped_by", "frames", "unsaved", "finished"),
     [
@@ -274,11 +375,7 @@ def test_only_a_planned_end_is_noted(tmp_path, stopped_by, frames, unsaved, fini
     assert folder.is_finished(0) is finished
 
 
-def test_a_seed_that_a_callback_ends_goes_on_later(tmp_path, monkeypatch):
-    def in_this_process(tasks, **options):
-        return Ending(codes={name: task() for name, task in tasks.items()})
-
-    monkeypatch.setattr(sweeps, "run_side_by_side", in_this_process)
+def test_a_seed_that_a_callback_ends_goes_on_later(tmp_path, in_this_process):
     folder = tmp_path / "sweep"
     result = sweep(SAC, seeds=1, folder=str(folder), callbacks=[StopsEarly()], **RUN)
     assert [one.outcome for one in result.seeds] == ["stopped"]
@@ -351,6 +448,9 @@ def test_a_mistake_of_all_seeds_is_one_line_and_leaves_no_folder(tmp_path, capsy
         (["resume=SWEEP", "seed=3"], "`seed` must not be given"),
         (["resume=SWEEP", "folder=elsewhere"], "`folder` must not be given"),
         (["resume=SWEEP", "algorithm=td3"], "the stored run trains algorithm=sac"),
+        (["resume=SWEEP", "alpha=0.3"], "`alpha` cannot change on resume"),
+        (["resume=SWEEP", "env=CartPole-v1"], "`env` must stay 'Pendulum-v1'"),
+        (["resume=SWEEP", "total_frames=2"], "`total_frames` must be at least 30000"),
         (["seeds=2", "folder=SWEEP"], "continue a sweep with resume="),
         (["resume=GARBAGE"], "whose sweep.yaml is not that of one"),
         (["resume=BROKEN"], "whose sweep.yaml cannot be read"),

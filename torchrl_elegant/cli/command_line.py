@@ -310,11 +310,13 @@ def _as_option(key: str, value: str) -> str:
     return f"{brief(name) or 'key'}={brief(value) or 'value'}"
 
 
-def import_named(words: Sequence[str]) -> None:
+def import_named(words: Sequence[str]) -> list[str]:
     """Import what ``module=`` names, before other words ask for it; trust what ``env=`` names.
 
-    Names may lead to modules in the current folder.
+    Names may lead to modules in the current folder. Returns the words with ``module=my_file`` in
+    place of ``module=my_file.py``.
     """
+    words = [_as_module(word) for word in words]
     # Python puts the folder of the script on its path, not the current one.
     here = str(Path.cwd())
     if here not in sys.path:
@@ -324,3 +326,15 @@ def import_named(words: Sequence[str]) -> None:
         know_environment(given["env"])
     if (module := given.get("module", "none")) != "none":
         import_module(module, module, "module")
+    return words
+
+
+def _as_module(word: str) -> str:
+    """A file that was named in place of its module, as a shell completes it, by the module's name.
+
+    >>> _as_module("module=mine/my_file.py"), _as_module("module=my_file")
+    ('module=mine.my_file', 'module=my_file')
+    """
+    if not (word.startswith("module=") and word.endswith(".py")):
+        return word
+    return word.removesuffix(".py").replace("=./", "=").replace("/", ".")

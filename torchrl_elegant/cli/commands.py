@@ -12,8 +12,7 @@ from typing import Any, Literal
 from torchrl_elegant.cli.command_line import import_named, parse_one, run_main
 from torchrl_elegant.config.options import check, check_options, option
 from torchrl_elegant.config.text import UsageError
-from torchrl_elegant.runs.evaluate import evaluate, film, policy_path
-from torchrl_elegant.runs.files import write_file
+from torchrl_elegant.runs.evaluate import evaluate, film, policy_path, write_into
 from torchrl_elegant.runs.policy import Policy, new_file
 from torchrl_elegant.runs.sweeps.folder import is_sweep
 from torchrl_elegant.runs.trust import Trust
@@ -81,7 +80,7 @@ def evaluate_command(argv: Sequence[str], *, program: str) -> int:
     ``evaluation.csv`` to the run folder."""
 
     def main(words: Sequence[str]) -> None:
-        import_named(words)
+        words = import_named(words)
         options = _parse_with_run(words, EvaluateOptions, program)
         folder = Path(options.run)
         about: dict[str, Any] = {
@@ -105,11 +104,11 @@ def evaluate_command(argv: Sequence[str], *, program: str) -> int:
             "seed": options.seed,
             **asdict(result),
         }
-        write_file(folder / "evaluation.json", json.dumps(report, indent=1).encode())
+        sys.stdout.write(f"{_summary(result)}\n")
+        write_into(folder, "evaluation.json", json.dumps(report, indent=1).encode())
         rows = zip(range(len(result.returns)), result.returns, result.lengths, strict=True)
         table = "".join(f"{number},{value},{length}\n" for number, value, length in rows)
-        write_file(folder / "evaluation.csv", f"episode,return,length\n{table}".encode())
-        sys.stdout.write(f"{_summary(result)}\n")
+        write_into(folder, "evaluation.csv", f"episode,return,length\n{table}".encode())
         if video is not None:
             sys.stdout.write(f"video: {video}\n")
 
@@ -130,7 +129,7 @@ def export_command(argv: Sequence[str], *, program: str) -> int:
     """Export a run's policy; returns the exit code, 2 for a mistake in the words."""
 
     def main(words: Sequence[str]) -> None:
-        import_named(words)
+        words = import_named(words)
         options = _parse_with_run(words, ExportOptions, program)
         source = policy_path(options.run, options.policy)
         # Before the policy is read: tracing it takes seconds.

@@ -15,14 +15,26 @@ import torch
 from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
 from torchrl_elegant.algorithms.tuned import is_tuned, tuned_settings
 from torchrl_elegant.cli.command_line import Options, import_named, parse, run_main
-from torchrl_elegant.config.options import check, check_options, option
+from torchrl_elegant.config.options import check, check_options, option, options_of
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.runs.config_file import Stored, from_yaml
 from torchrl_elegant.runs.files import sole_use
 from torchrl_elegant.runs.sweeps.folder import SweepFolder, is_sweep
 from torchrl_elegant.runs.sweeps.side_by_side import MISTAKE
-from torchrl_elegant.runs.sweeps.sweep import note_end, refuse_own, run_seeds, sweep_path
-from torchrl_elegant.runs.train import TrainResult, run_with, stored_run
+from torchrl_elegant.runs.sweeps.sweep import (
+    mistakes_of_all,
+    note_end,
+    refuse_own,
+    refuse_unfit,
+    run_seeds,
+    sweep_path,
+)
+from torchrl_elegant.runs.train import (
+    TrainResult,
+    run_with,
+    stored_run,
+    the_same_environment,
+)
 from torchrl_elegant.runs.trust import Trust
 from torchrl_elegant.trainers.run_config import RunConfig
 
@@ -79,6 +91,11 @@ class TrainOptions:
             "what you name yourself needs no trust",
         )
 
+    @property
+    def trusted(self) -> Trust:
+        """Trust that the words put into stored names."""
+        return Trust(everything=self.trust, module=self.module)
+
 
 def train_command(
     argv: Sequence[str],
@@ -93,10 +110,9 @@ def train_command(
     """
 
     def main(words: Sequence[str]) -> int:
-        import_named(words)
+        words = import_named(words)
         options = parse_training(words, default=default, program=program)
         own = options.extra
-        trust = Trust(everything=own.trust, module=own.module)
         one_run = partial(train_command, program=program, default=default)
         if own.resume is not None and is_sweep(own.resume):
             with SweepFolder.going_on(Path(own.resume)) as sweep:
@@ -105,8 +121,8 @@ def train_command(
             return _begin_sweep(words, options, one_run)
         set_process(options.run, options.config)
         path = None if own.resume is None else Path(own.resume)
-        result = run_with(options.run, options.config, path, trust=trust, start_from=own.start_from)
-        return end(result)
+        run, config = options.run, options.config
+        return end(run_with(run, config, path, trust=own.trusted, start_from=own.start_from))
 
     return run_main(main, argv)
 
@@ -134,8 +150,12 @@ def _go_on_with_sweep(
 ) -> int:
     names = [word.partition("=")[0] for word in words]
     refuse_own(names)
+    run, trust = options.run, options.extra.trusted
+    _, stored, before = from_yaml(sweep.config(), algorithms=ALGORITHMS, trust=trust)
+    the_same_environment(stored, run, trust=trust)
+    refuse_unfit(before, run, options.config, total_frames=sweep.total_frames)
     # The options were read before the folder was locked, and so perhaps an older plan.
-    frames = options.run.total_frames if "total_frames" in names else None
+    frames = run.total_frames if "total_frames" in names else None
     sweep.plan(seeds=options.extra.seeds, total_frames=frames)
     # A seed that an earlier resume did not come to knows of the older plan alone.
     kept = _without(words, "seeds", "jobs", "resume", "total_frames")
@@ -145,7 +165,9 @@ def _go_on_with_sweep(
         seed: partial(one_run, [*kept, f"resume={sweep.prepare(seed)}"], end=end)
         for seed in sweep.unfinished()
     }
-    return run_seeds(sweep, tasks, jobs=options.extra.jobs).exit_code
+    changed = {name.partition(".")[0] for name in names} - options_of(TrainOptions).keys()
+    last = mistakes_of_all(changed)
+    return run_seeds(sweep, tasks, jobs=options.extra.jobs, last_codes=last).exit_code
 
 
 def _without(words: Sequence[str], *names: str) -> list[str]:
@@ -184,11 +206,10 @@ def _preset(options: TrainOptions, algorithm: str, env: str | None) -> dict[str,
 def _stored(options: TrainOptions) -> Stored | None:
     if options.resume is None:
         return None
-    trust = Trust(everything=options.trust, module=options.module)
     if is_sweep(options.resume):
         text = SweepFolder.open(Path(options.resume)).config()
-        return from_yaml(text, algorithms=ALGORITHMS, trust=trust)
-    return stored_run(options.resume, trust=trust)
+        return from_yaml(text, algorithms=ALGORITHMS, trust=options.trusted)
+    return stored_run(options.resume, trust=options.trusted)
 
 
 def set_process(run: RunConfig, config: AlgorithmConfig) -> None:

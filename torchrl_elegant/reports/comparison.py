@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import count
@@ -26,6 +27,7 @@ from torchrl_elegant.reports.tables import (
     number,
 )
 from torchrl_elegant.runs.files import write_file
+from torchrl_elegant.runs.folder import refused_by_the_system
 
 # Fewer runs leave intervals that hold the truth less often than they say.
 _FEW = 5
@@ -96,16 +98,12 @@ class Comparison:
             for number_of, (_, figures, _) in enumerate(self._chapters)
             for place_of, (_, figure) in enumerate(figures)
         }
-        try:
+        with _written(place):
             place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(
-                f"`out` must be where files can be written, got {str(place)!r}: {error.strerror}"
-            ) from error
-        for name, image in images.items():
-            write_file(place / name, image)
-        for suffix, text in texts.items():
-            write_file(place / f"comparison.{suffix}", text.encode())
+            for name, image in images.items():
+                write_file(place / name, image)
+            for suffix, text in texts.items():
+                write_file(place / f"comparison.{suffix}", text.encode())
         return place / "comparison.html"
 
     def _title(self) -> str:
@@ -267,8 +265,14 @@ def _free() -> Path:
     return next(path for path in map(Path, names) if not path.exists())
 
 
+def _written(place: Path) -> AbstractContextManager[None]:
+    return refused_by_the_system(place, "out", "choose another out=...")
+
+
 def _check_free(place: Path) -> None:
-    if place.exists() and not (place.is_dir() and not any(place.iterdir())):
+    with _written(place):
+        free = not place.exists() or (place.is_dir() and not any(place.iterdir()))
+    if not free:
         raise UsageError(
             f"`out` must be a new or empty folder, got {str(place)!r}; choose another out=..., or "
             "leave it out for the next free name"

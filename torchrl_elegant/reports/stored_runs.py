@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchrl_elegant.config.text import UsageError
+from torchrl_elegant.config.text import UsageError, brief
 from torchrl_elegant.runs.config_file import plain_page
 from torchrl_elegant.runs.metrics import read_metrics
 
@@ -64,7 +64,13 @@ def find_runs(folders: Iterable[str | Path]) -> list[Path]:
     """
     found: dict[Path, Path] = {}
     for folder in map(Path, folders):
-        below = list(_below(folder)) if folder.is_dir() else []
+        try:
+            below = list(_below(folder)) if folder.is_dir() else []
+        except OSError as error:  # a name longer than any file's
+            raise UsageError(
+                "`runs` must be run folders, or folders that hold some, got "
+                f"{brief(folder)!r}: {error.strerror}; give another"
+            ) from error
         if not below:
             why = "which holds no run" if folder.exists() else "which does not exist"
             raise UsageError(

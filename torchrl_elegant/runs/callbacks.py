@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torchrl.checkpoint import CheckpointError
 
-from torchrl_elegant.runs.film import rendering_environment, require_pictures, write_film
+from torchrl_elegant.runs.files import write_file
+from torchrl_elegant.runs.film import animation, rendering_environment, require_pictures
 from torchrl_elegant.runs.metrics import COLUMNS
 from torchrl_elegant.runs.policy import Policy, save_policy
 from torchrl_elegant.runs.trial import Trial
@@ -223,13 +224,14 @@ class RecordVideo(Callback):
     def __init__(self, *, every: int = 1, seed: int = 1_000) -> None:
         if every < 1:
             raise ValueError(f"`every` must be 1 or more, got {every}")
-        require_pictures()
+        require_pictures("RecordVideo")
         self.every, self.seed = every, seed
         self.seen = 0
 
     def on_start(self, run: RunningRun) -> None:
         with streams_kept():
-            rendering_environment(run.trial.run, run.trial.environments.env).close()
+            trial = run.trial
+            rendering_environment(trial.run, trial.environments.env, "RecordVideo").close()
 
     def on_evaluation(self, run: RunningRun, evaluation: Evaluation) -> None:
         self.seen += 1
@@ -239,7 +241,9 @@ class RecordVideo(Callback):
         path = run.folder / f"video_{run.frames:012d}.gif"
         policy = Policy(trial.learner.policy, trial.about())
         with run.storing(path.name), streams_kept():
-            write_film(path, trial.run, policy, seed=self.seed, env=trial.environments.env)
+            source = trial.environments.env
+            film = animation(trial.run, policy, seed=self.seed, env=source, asker="RecordVideo")
+            write_file(path, film)
 
     def state_dict(self) -> dict[str, Any]:
         return {"seen": self.seen}

@@ -112,6 +112,11 @@ class Checkpoints:
         """Names of all checkpoints in the order of saving, whole or not."""
         return [entry.path.name for entry in self._entries()]
 
+    @property
+    def frames(self) -> list[int]:
+        """Frames of all checkpoints in the order of saving, whole or not."""
+        return [entry.frames for entry in self._entries()]
+
     def latest(self) -> Path | None:
         """The newest checkpoint that is whole; damaged ones are passed over with a warning."""
         return self._first_whole(reversed(self._entries()))

@@ -13,10 +13,11 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.config.blame import mistakes_are_told
-from torchrl_elegant.config.text import UsageError
+from torchrl_elegant.config.text import UsageError, brief
 from torchrl_elegant.runs.config_file import run_of
-from torchrl_elegant.runs.film import write_film
-from torchrl_elegant.runs.folder import RunFolder
+from torchrl_elegant.runs.files import write_file
+from torchrl_elegant.runs.film import animation
+from torchrl_elegant.runs.folder import RunFolder, refused_by_the_system
 from torchrl_elegant.runs.policy import Policy
 from torchrl_elegant.runs.trial import Env
 from torchrl_elegant.runs.trust import Trust
@@ -77,9 +78,21 @@ def film(
     loaded = Policy.load(stored)
     with _environment(run, source, 1, seed) as env:
         _refuse_another_policy(loaded, env, stored, run.env)
-    path = Path(folder) / "video.gif" if path is None else Path(path)
     run = replace(run, max_eval_steps=max_eval_steps or run.max_eval_steps)
-    return write_film(path, run, loaded, seed=seed, env=source)
+    pictures = animation(run, loaded, seed=seed, env=source)
+    if path is None:
+        return write_into(folder, "video.gif", pictures)
+    with refused_by_the_system(Path(path), "path", "choose another path"):
+        write_file(path, pictures)
+    return Path(path)
+
+
+def write_into(folder: str | Path, name: str, data: bytes) -> Path:
+    """Write a file into a run folder; UsageError where the folder takes none."""
+    path = Path(folder) / name
+    with refused_by_the_system(Path(folder), "run", "make it writable, or copy the folder"):
+        write_file(path, data)
+    return path
 
 
 def _run_of(
@@ -105,7 +118,13 @@ def _environment(run: RunConfig, source: Env, episodes: int, seed: int) -> Itera
 def policy_path(folder: str | Path, policy: Literal["final", "best"]) -> Path:
     """The file of a run's policy; UsageError where there is none yet."""
     path = Path(folder) / ("policy.pt" if policy == "final" else "policy_best.pt")
-    if not path.is_file():
+    try:
+        found = path.is_file()
+    except OSError as error:  # a name longer than any file's
+        raise UsageError(
+            f"`run` must be a run folder, got {brief(folder)!r}: {error.strerror}; give another"
+        ) from error
+    if not found:
         raise UsageError(
             f"`run` must hold {path.name}, got {str(folder)!r} without; it is written with the "
             "first checkpoint"

@@ -6,8 +6,7 @@ import importlib.util
 import io
 import logging
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from torchrl.envs import EnvBase
@@ -15,7 +14,6 @@ from torchrl.envs import EnvBase
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.envs import sub_seeds
 from torchrl_elegant.envs.make import find_factory
-from torchrl_elegant.runs.files import write_file
 from torchrl_elegant.runs.policy import Policy
 from torchrl_elegant.trainers.evaluation import not_finite
 from torchrl_elegant.trainers.run_config import RunConfig
@@ -26,26 +24,33 @@ logger = logging.getLogger(__name__)
 _MAX_FPS = 50
 _MAX_PICTURES = 1_000
 
+# What asks for a film, and how to do without.
+Asker = Literal["video", "RecordVideo"]
+_MUST = {
+    "video": "`video` must be false",
+    "RecordVideo": "`callbacks` must be without RecordVideo",
+}
 
-def write_film(
-    path: Path,
+
+def animation(
     run: RunConfig,
     policy: Policy,
     *,
     seed: int,
     env: str | Callable[..., Any] | None = None,
-) -> Path:
-    """Render one episode into an animated GIF, which replaces ``path`` in one step.
+    asker: Asker = "video",
+) -> bytes:
+    """One episode as an animated GIF.
 
     The film ends before an episode that is longer than ``run.max_eval_steps`` or than a film.
     ``env`` is a factory in place of the name in ``run``.
     """
-    require_pictures()
-    simulator = rendering_environment(run, run.env if env is None else env)
+    require_pictures(asker)
+    simulator = rendering_environment(run, run.env if env is None else env, asker)
     rate = simulator.metadata.get("render_fps") or 30
     skip = max(1, round(rate / _MAX_FPS))
     try:
-        pictures = _pictures(simulator, policy, run, seed=seed, skip=skip)
+        pictures = _pictures(simulator, policy, run, asker, seed=seed, skip=skip)
     finally:
         simulator.close()
     film = io.BytesIO()
@@ -58,11 +63,12 @@ def write_film(
         loop=0,
         optimize=False,
     )
-    write_file(path, film.getvalue())
-    return path
+    return film.getvalue()
 
 
-def _pictures(simulator: Any, policy: Policy, run: RunConfig, *, seed: int, skip: int) -> list[Any]:
+def _pictures(
+    simulator: Any, policy: Policy, run: RunConfig, asker: Asker, *, seed: int, skip: int
+) -> list[Any]:
     """Pictures of every ``skip``-th step of an episode."""
     pictures: list[Any] = []
     most = min(run.max_eval_steps, (_MAX_PICTURES - 1) * skip + 1)
@@ -71,7 +77,7 @@ def _pictures(simulator: Any, policy: Policy, run: RunConfig, *, seed: int, skip
     _require_finite(run.env, "observation", observation, 0)
     for step in range(most):
         if step % skip == 0:
-            pictures.append(_palette(_picture(simulator, run.env)))
+            pictures.append(_palette(_picture(simulator, run.env, asker)))
         action = policy(observation)
         _require_finite(run.env, "action", action, step)
         observation, reward, terminated, truncated, _ = simulator.step(action)
@@ -98,38 +104,36 @@ def _require_finite(name: str, key: str, value: Any, step: int) -> None:
         raise not_finite(key, broken.item(), name, f"step {step} of a film")
 
 
-def require_pictures() -> None:
+def require_pictures(asker: Asker) -> None:
     """Raise UsageError where the package that writes pictures is not installed."""
     if importlib.util.find_spec("PIL") is None:
         raise UsageError(
-            "`video` needs a package that is not installed: pip install torchrl_elegant[video]"
+            f"`{asker}` needs a package that is not installed: pip install torchrl_elegant[video]"
         )
 
 
-def rendering_environment(run: RunConfig, source: str | Callable[..., Any]) -> Any:
+def rendering_environment(run: RunConfig, source: str | Callable[..., Any], asker: Asker) -> Any:
     """An environment whose pictures can be taken; UsageError where it gives none."""
     try:
         env = find_factory(source, {**run.env_kwargs, "render_mode": "rgb_array"})()
     except Exception as error:
-        raise UsageError(
-            f"`video` must be false for `{run.env}`, which cannot render: {error}"
-        ) from error
+        raise UsageError(f"{_MUST[asker]} for `{run.env}`, which cannot render: {error}") from error
     if isinstance(env, EnvBase):
-        raise UsageError(f"`video` must be false for the TorchRL environment `{run.env}`")
+        raise UsageError(f"{_MUST[asker]} for the TorchRL environment `{run.env}`")
     pixels = run.pixels
     return env if pixels is None else pixels.wrap(env)
 
 
-def _picture(env: Any, name: str) -> np.ndarray:
+def _picture(env: Any, name: str, asker: Asker) -> np.ndarray:
     try:
         picture = env.render()
     except Exception as error:
         raise UsageError(
-            f"`video` must be false for `{name}` here, whose render() failed: {error}"
+            f"{_MUST[asker]} for `{name}` here, whose render() failed: {error}"
         ) from error
     if not isinstance(picture, np.ndarray):
         raise UsageError(
-            f"`video` must be false for `{name}`, whose render() gave no picture but "
+            f"{_MUST[asker]} for `{name}`, whose render() gave no picture but "
             f"{type(picture).__name__}"
         )
     return picture

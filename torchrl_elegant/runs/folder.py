@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -73,7 +74,7 @@ class RunFolder:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path, self.was_there = Path(path), True
         self.config_path = self.path / "config.yaml"
         self.curve_path = self.path / "learning_curve.png"
         self.policy_path = self.path / "policy.pt"
@@ -111,11 +112,13 @@ class RunFolder:
                     f"`folder` must be new or empty, got {str(path)!r}; continue the run in it "
                     f"with resume={path}, or choose another folder=..."
                 )
+            was_there = path.exists()
             path.mkdir(parents=True, exist_ok=True)
             MetricsFile.create(path / "metrics.csv", columns)
             run = cls(path)
             # Last, because its presence is what makes the folder a run's.
             run.write_config(config)
+            run.was_there = was_there
         return run
 
     @classmethod
@@ -147,6 +150,12 @@ class RunFolder:
         with refused_by_the_system(self.path, "folder", "make it writable, or choose another"):
             write_file(self.config_path, text.encode())
 
+    def require_readable(self) -> None:
+        """Refuse damaged tables: before anything is changed."""
+        self.metrics.rows()
+        if self.episodes_path.exists():
+            self.episodes.rows()
+
     def resume(self, frames: int, columns: Sequence[str] = ()) -> None:
         """Make the folder ready to go on from `frames`: later rows and an old `stop` file go, and
         metrics have a place for each of `columns`."""
@@ -158,6 +167,20 @@ class RunFolder:
             if self.stop_requested():
                 self.stop_path.unlink()
                 logger.info("%s removed: the run goes on", self.stop_path)
+
+    def discard(self) -> None:
+        """Take back what `create` made for a run that was refused before its first frame.
+
+        Where there is more, such as a callback's file, all of it stays.
+        """
+        logs, own = self.path / "tensorboard", (self.config_path, self.metrics.path)
+        if not set(self.path.iterdir()) <= {logs, *own}:
+            return
+        shutil.rmtree(logs, ignore_errors=True)
+        for path in own:
+            path.unlink(missing_ok=True)
+        if not self.was_there:
+            self.path.rmdir()
 
     def stop_requested(self) -> bool:
         """True if somebody has put a file called `stop` into the folder."""

@@ -194,7 +194,8 @@ class Monitor:
         self._next_evaluation = _next_multiple(frames, self.run.eval_interval)
         self._next_checkpoint = _next_multiple(frames, self.run.checkpoint_interval)
         self._told_at = frames
-        self._saved_at = self._moment()
+        # A run that was ended between its last checkpoint and its policy still has that to write.
+        self._saved_at = None if view.trial.ledger.was_done else self._moment()
         self._abandoned = False
 
     @property

@@ -50,7 +50,8 @@ class Reporter:
             mininterval=0.2,
         )
         self._logger = make_logger(config.logger_name(), folder)
-        self._last: dict[str, float] = {}
+        rows = folder.metrics.rows()
+        self._last: dict[str, float] = rows[-1] if rows else {}
         # Rows wait here while the disk is full.
         self._rows: list[Mapping[str, float]] = []
         self._episodes: list[dict[str, float]] = []

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from torchrl_elegant.config.text import UsageError
+from torchrl_elegant.config.text import UsageError, brief
 from torchrl_elegant.modules import ForeignActor, ForeignQNetwork
 from torchrl_elegant.runs.exported.policy_file import read_page
 from torchrl_elegant.trainers.learner import Learner
@@ -27,7 +27,13 @@ def begin_with(learner: Learner, source: str | Path) -> None:
         source: a policy file, or a run folder for its ``policy.pt``.
     """
     path = Path(source)
-    path = path / "policy.pt" if path.is_dir() else path
+    try:
+        path = path / "policy.pt" if path.is_dir() else path
+    except OSError as error:  # a name longer than any file's
+        raise UsageError(
+            f"`start_from` must be a run folder or a policy file, got {brief(source)!r}: "
+            f"{error.strerror}; give another start_from=..."
+        ) from error
     page = read_page(path)
     _refuse_another_kind(learner, page["builder"], path)
     stored, own = page["state"], dict(learner.policy.named_parameters())

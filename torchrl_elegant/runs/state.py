@@ -65,14 +65,19 @@ def open_run(
                 _keep_copies(opened, trial.ledger.frames)
                 opened.resume(trial.ledger.frames, names)
                 opened.write_config(text)
-        yield state
+        try:
+            yield state
+        except UsageError:
+            if folder is None and ranks.is_first and not trial.ledger.frames:
+                opened.discard()
+            raise
 
 
 def _create(path: Path, text: str, columns: list[str], ranks: Ranks) -> RunFolder:
-    if ranks.is_first:
-        RunFolder.create(path, config=text, columns=columns)
+    made = RunFolder.create(path, config=text, columns=columns) if ranks.is_first else None
     # Its name holds the time, and only the first rank knows when the folder is there.
-    return RunFolder.open(ranks.same(path))
+    path = ranks.same(path)
+    return made or RunFolder.open(path)
 
 
 def _checkpoints(
@@ -147,7 +152,14 @@ def _frames_of(policy: Path) -> int | None:
     return frames if isinstance(frames, int) else None
 
 
+def _is_finished(state: RunState, frames: int) -> bool:
+    """False for a run that was ended before its last evaluation, or before its last policy."""
+    policy = _frames_of(state.folder.policy_path)
+    return state.progress.evaluated_at >= frames and policy is not None and policy >= frames
+
+
 def _load(state: RunState, trial: Trial) -> None:
+    state.folder.require_readable()
     path = state.checkpoints.latest()
     if path is None:
         _refuse_to_start_over(state)
@@ -167,7 +179,7 @@ def _load(state: RunState, trial: Trial) -> None:
             "cannot change their sizes when a run goes on"
         ) from error
     ledger = trial.ledger
-    if ledger.is_full and ledger.loaded_owed < 1:
+    if ledger.was_done and trial.ranks.same(_is_finished(state, ledger.frames)):
         raise UsageError(
             f"`total_frames` must exceed the {ledger.frames} frames that the run in "
             f"{state.folder.path} already has, got {trial.run.total_frames}; set total_frames "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from tensordict.nn import TensorDictModuleBase
 
 from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
 from torchrl_elegant.config.blame import mistakes_are_told
+from torchrl_elegant.config.changes import build
 from torchrl_elegant.config.machine import require_cores
 from torchrl_elegant.config.options import options_of, require_known
 from torchrl_elegant.config.text import UsageError
@@ -112,15 +113,24 @@ def resume(
     trust = Trust.of(trust)
     _, run, config = stored_run(folder, trust=trust)
     env = changes.pop("env_factory", None)
-    own = {*options_of(type(config)), "networks"} & changes.keys()
-    config = replace(config, **{name: changes.pop(name) for name in own})
-    require_known(changes, RunConfig, type(config))
-    changed = replace(run, **changes)
-    _refuse_another_run(run, changed)
+    changed, config = with_changes(run, config, changes)
     if "env" in changes:
         know_environment(changed.env)
-    env = trust.environment(changed.env, run.env_kwargs) if env is None else env
+    env = the_same_environment(run, changed, trust=trust) if env is None else env
     return _run(changed, config, env, folder=Path(folder), callbacks=callbacks)
+
+
+def with_changes(
+    run: RunConfig, config: AlgorithmConfig, changes: Mapping[str, Any]
+) -> tuple[RunConfig, AlgorithmConfig]:
+    """Configurations of a run that goes on, with ``changes`` of options of either."""
+    own = {*options_of(type(config)), "networks"} & changes.keys()
+    rest = {name: value for name, value in changes.items() if name not in own}
+    require_known(rest, RunConfig, type(config))
+    config = build(type(config), {name: changes[name] for name in own}, config)
+    changed = build(RunConfig, rest, run)
+    _refuse_another_run(run, changed)
+    return changed, config
 
 
 def stored_run(
@@ -145,9 +155,14 @@ def run_with(
     """Start a run, or go on with the one in ``folder``, from built configurations."""
     if folder is not None:
         trust = Trust.of(trust)
-        _refuse_another_run(stored_run(folder, trust=trust)[1], run)
-        trust.environment(run.env, run.env_kwargs)
+        the_same_environment(stored_run(folder, trust=trust)[1], run, trust=trust)
     return _run(run, config, run.env, folder=folder, start_from=start_from)
+
+
+def the_same_environment(stored: RunConfig, run: RunConfig, *, trust: Trust) -> str:
+    """The environment's name for a run that goes on; UsageError for another or an untrusted one."""
+    _refuse_another_run(stored, run)
+    return trust.environment(run.env, run.env_kwargs)
 
 
 def _refuse_another_run(stored: RunConfig, run: RunConfig) -> None:

@@ -35,6 +35,8 @@ class Ledger:
     updates: int = 0
     #: Updates that were owed in the state that was loaded.
     loaded_owed: float = 0.0
+    #: True if the state that was loaded left nothing to collect and nothing to learn.
+    was_done: bool = False
 
     @property
     def owed(self) -> float:
@@ -87,3 +89,4 @@ class Ledger:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         self.frames, self.updates = state_dict["frames"], state_dict["updates"]
         self.loaded_owed = state_dict["owed"]
+        self.was_done = self.is_full and self.loaded_owed < 1

@@ -183,7 +183,7 @@ class OffPolicy(Family[OffPolicyConfig]):
         config, refill = self.config, 0
         if len(store):
             self._refuse_rows(store)
-        else:
+        elif not ledger.was_done:
             refill = self._refill(ledger.frames)
         ledger.go_on(warmup=config.warmup, refill=refill)
 

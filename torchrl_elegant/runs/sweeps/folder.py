@@ -11,9 +11,12 @@ import yaml
 
 from torchrl_elegant.algorithms import AlgorithmConfig
 from torchrl_elegant.config.text import UsageError
+from torchrl_elegant.runs.checkpoints import Checkpoints
 from torchrl_elegant.runs.config_file import plain_page, to_yaml
+from torchrl_elegant.runs.exported.policy_file import read_page
 from torchrl_elegant.runs.files import sole_use, write_file
 from torchrl_elegant.runs.folder import RunFolder, refused_by_the_system
+from torchrl_elegant.runs.metrics import read_metrics
 from torchrl_elegant.trainers.family import family_of
 from torchrl_elegant.trainers.ranks import Ranks
 from torchrl_elegant.trainers.run_config import RunConfig
@@ -129,8 +132,19 @@ class SweepFolder:
         try:
             frames = int((self.of(seed) / _FINISHED).read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return False
+            return self._has_ended(self.of(seed))
         return frames >= self.total_frames
+
+    def _has_ended(self, run: Path) -> bool:
+        """True for a run that was killed between its last files and its note."""
+        checkpoints = Checkpoints(run / "checkpoints", keep_last=1, components={})
+        try:
+            last = read_metrics(run / "metrics.csv")[-1]["frames"]
+            policy = read_page(run / "policy.pt")["metadata"]["frames"]
+            saved = checkpoints.frames[-1]
+            return min(last, policy, saved) >= self.total_frames
+        except (OSError, ValueError, LookupError, TypeError):
+            return False
 
     def prepare(self, seed: int) -> Path:
         """The run folder of a seed, ready to go on; made where the seed had not begun."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from torchrl_elegant.algorithms import AlgorithmConfig
-from torchrl_elegant.config.changes import build
-from torchrl_elegant.config.options import require_known
+from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.runs.callbacks import Callback
-from torchrl_elegant.runs.config_file import run_of
+from torchrl_elegant.runs.config_file import from_yaml
 from torchrl_elegant.runs.files import sole_use
 from torchrl_elegant.runs.folder import run_path
 from torchrl_elegant.runs.metrics import read_metrics
@@ -22,16 +20,25 @@ from torchrl_elegant.runs.monitor import SIGNAL_CODES
 from torchrl_elegant.runs.policy import Policy
 from torchrl_elegant.runs.sweeps.folder import SweepFolder, note_finished
 from torchrl_elegant.runs.sweeps.side_by_side import MISTAKE, Task, run_side_by_side
-from torchrl_elegant.runs.train import TrainResult, resume, train
+from torchrl_elegant.runs.train import (
+    TrainResult,
+    resume,
+    the_same_environment,
+    train,
+    with_changes,
+)
 from torchrl_elegant.runs.trial import run_config
+from torchrl_elegant.runs.trust import Trust, know_environment
+from torchrl_elegant.trainers.family import family_of
+from torchrl_elegant.trainers.ranks import Ranks
 from torchrl_elegant.trainers.run_config import RunConfig
 
 logger = logging.getLogger(__name__)
 
 Outcome = Literal["finished", "failed", "stopped", "not started"]
 
-# What `resume` takes besides fields of `RunConfig`, and fields that each run has for itself.
-_BESIDE, _OWN = ("trust", "env_factory", "networks"), ("seed", "folder")
+# Arguments of `resume` that are no options, and options that each run has for itself.
+_BESIDE, _OWN = ("trust", "env_factory"), ("seed", "folder")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,11 +151,12 @@ def resume_sweep(
         seeds: number of seeds that it is to have, at least as many as it has.
         jobs: as in ``sweep``.
         callbacks: as in ``resume``.
-        changes: as in ``resume``; with a larger ``total_frames`` all seeds go on.
+        changes: as in ``resume``, for each seed that goes on; with a larger ``total_frames`` all
+            do.
     """
     _check(seeds=seeds, jobs=jobs)
     with SweepFolder.going_on(Path(folder)) as opened:
-        _check_changes(opened, changes)
+        options = _check_changes(opened, changes)
         opened.plan(seeds=seeds, total_frames=changes.get("total_frames"))
         # A seed that an earlier resume did not come to knows of the older plan alone.
         changes = {**changes, "total_frames": opened.total_frames}
@@ -157,7 +165,7 @@ def resume_sweep(
             seed: partial(_go_on, opened.prepare(seed), callbacks, end, changes)
             for seed in opened.unfinished()
         }
-        return run_seeds(opened, tasks, jobs=jobs)
+        return run_seeds(opened, tasks, jobs=jobs, last_codes=mistakes_of_all(options))
 
 
 def run_seeds(
@@ -233,12 +241,43 @@ def refuse_own(names: Collection[str]) -> None:
             )
 
 
-def _check_changes(sweep: SweepFolder, changes: Mapping[str, Any]) -> None:
+def mistakes_of_all(options: Collection[str]) -> list[int]:
+    """Exit codes after which no more seeds go on: a change that one refuses is wrong for all.
+
+    >>> mistakes_of_all(["total_frames"]), mistakes_of_all(["num_cells"])
+    ([], [2])
+    """
+    # More frames suit every seed: the one that fails then has another reason.
+    return [MISTAKE] if set(options) - {"total_frames"} else []
+
+
+def _check_changes(sweep: SweepFolder, changes: Mapping[str, Any]) -> list[str]:
+    """Names of the options among ``changes``, which every seed can go on with."""
     refuse_own(changes)
-    own = {name: changes[name] for name in changes if name not in _BESIDE}
-    require_known(own, RunConfig)
-    _, run = run_of(sweep.config())
-    build(RunConfig, own, run)
+    options = {name: value for name, value in changes.items() if name not in _BESIDE}
+    trust = Trust.of(changes.get("trust", False))
+    _, run, config = from_yaml(sweep.config(), algorithms=ALGORITHMS, trust=trust)
+    changed, after = with_changes(run, config, options)
+    if "env" in options:
+        know_environment(changed.env)
+    if "env_factory" not in changes:
+        the_same_environment(run, changed, trust=trust)
+    refuse_unfit(config, changed, after, total_frames=sweep.total_frames)
+    return list(options)
+
+
+def refuse_unfit(
+    before: AlgorithmConfig, run: RunConfig, config: AlgorithmConfig, *, total_frames: int
+) -> None:
+    """Refuse, before any seed goes on, what each of them would refuse.
+
+    Args:
+        before: the stored configuration.
+        run, config: those to go on with.
+        total_frames: of the plan so far; fewer are another mistake, which the plan tells.
+    """
+    run = replace(run, total_frames=max(run.total_frames, total_frames))
+    family_of(run, config, Ranks.alone()).refuse_changes(before, config.settled)
 
 
 def note_end(total_frames: int, result: TrainResult) -> int:
