@@ -135,7 +135,7 @@ def test_info_of_an_algorithm_leaves_out_its_reference():
 
 def test_an_extra_is_there_when_all_it_asks_for_is(monkeypatch):
     found = ["torch>=2; extra == 'one'", "no-such-package; extra == 'two'", "torch<1; extra=='old'"]
-    found += ["torch; extra == 'dev'", "torch"]
+    found += ["torch; extra == 'dev'", "torch; extra == 'docs'", "torch"]
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: found)
     assert extras_installed() == {"one": True, "two": False, "old": False}
 

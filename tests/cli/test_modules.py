@@ -132,6 +132,13 @@ def test_a_file_may_be_named_with_its_suffix(here):
     assert evaluate("suffixed", "episodes=1", "env=below.mine:Mine", "module=below/mine.py") == 0
 
 
+@pytest.mark.parametrize("path", ["/elsewhere/my_file.py", "../my_file.py"])
+def test_a_file_elsewhere_is_refused_by_its_path(capsys, here, path):
+    told = refusal(capsys, evaluate("cls", f"module={path}"))
+    assert f"`module` must be in the current folder or below it, got '{path}'; run" in told
+    assert told.strip().endswith("with module=my_file")
+
+
 def refusal(capsys: pytest.CaptureFixture, code: int) -> str:
     err = capsys.readouterr().err
     assert code == 2

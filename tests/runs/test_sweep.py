@@ -220,6 +220,12 @@ def test_a_new_sweep_stores_what_the_algorithm_chooses(tmp_path, started):
         ({"total_frames": 600, "gama": 0.5}, "did you mean `gamma`"),
         ({"total_frames": 600, "gamma": 2.0}, "`gamma` must be a number in [0, 1]"),
         ({"total_frames": 600, "alpha": 0.3}, "`alpha` cannot change on resume"),
+        # Seeds that have not begun would go on with other networks than those that have.
+        ({"total_frames": 600, "num_cells": (16,)}, "`num_cells` cannot change on resume"),
+        ({"seeds": 5, "num_critics": 3}, "`num_critics` cannot change on resume"),
+        ({"seeds": 5, "actor_keys": ("observation",)}, "`actor_keys` cannot change on resume"),
+        ({"seeds": 5, "normalize_value": True}, "`normalize_value` cannot change on resume"),
+        ({"seeds": 5, "temperature": "fixed"}, "`temperature` cannot change on resume"),
         ({"total_frames": 600, "env": "CartPole-v1"}, "`env` must stay 'Pendulum-v1'"),
         ({"total_frames": 600, "frames_per_batch": 601}, "`frames_per_batch` must be at most"),
         ({"total_frames": 600, "num_envs": 0}, "`num_envs` must be an integer of 1 or more"),
@@ -264,13 +270,20 @@ def test_a_change_that_a_seed_refuses_is_told_once(tmp_path, in_this_process, ca
     """A size shows only when a seed is loaded; no other may begin with it meanwhile."""
     folder = new_sweep(tmp_path / "sweep", total_frames=40)
     train(SAC, folder=str(folder.of(0)), **RUN)
-    with pytest.raises(UsageError, match="`num_cells` cannot change on resume"):
-        resume_sweep(folder.path, total_frames=60, num_cells=(16,))
-    assert main(["train", f"resume={folder.path}", "num_cells=16"]) == 2
+    with pytest.raises(UsageError, match="`buffer_size` cannot change on resume"):
+        resume_sweep(folder.path, total_frames=60, buffer_size=30)
+    assert main(["train", f"resume={folder.path}", "buffer_size=30"]) == 2
     err = capsys.readouterr().err
     assert [line for line in err.splitlines() if line.startswith("error: ")] == [err.strip()]
     assert not list(folder.path.glob("seed-*/checkpoints/checkpoint-*60-*"))
     assert not (folder.of(1) / "checkpoints").exists()
+
+
+def test_why_a_seed_failed_is_told_without_a_second_word_for_it(tmp_path, monkeypatch):
+    ending = Ending(codes={"seed 0": MISTAKE}, last_lines={"seed 0": "error: no seat left"})
+    monkeypatch.setattr(sweeps, "run_side_by_side", lambda *args, **options: ending)
+    folder = new_sweep(tmp_path / "sweep", seeds=1)
+    assert run_seeds(folder, {0: int}, jobs=1).failed[0].reason == "no seat left"
 
 
 def test_a_seed_that_fails_under_more_frames_stops_no_other(tmp_path, started):
@@ -338,6 +351,15 @@ def test_a_seed_killed_in_its_last_moments_is_finished_later(
     assert [one.outcome for one in resume_sweep(folder).seeds] == ["finished"]
     assert (folder / "seed-0" / "metrics.csv").read_bytes() == rows
     assert Policy.load(folder / "seed-0" / "policy.pt").metadata["frames"] == 40
+
+
+def test_a_seed_of_a_longer_plan_that_was_killed_before_its_note_is_finished(tmp_path):
+    folder = new_sweep(tmp_path / "sweep", total_frames=40)
+    train(SAC, folder=str(folder.of(0)), **RUN)
+    note_finished(folder.of(0), 20)
+    assert folder.is_finished(0)
+    folder.plan(total_frames=60)
+    assert not folder.is_finished(0)
 
 
 @pytest.mark.parametrize("gone", ["policy.pt", "metrics.csv", "checkpoints"])

@@ -455,8 +455,14 @@ def test_a_run_that_goes_on_stays_itself(go, name, value):
             {"layer_norm": "all", "activation": "tanh"},
             "`activation`, `layer_norm` cannot change on resume",
         ),
+        # Entries of equal sizes would take each other's place.
+        (
+            SACConfig(num_cells=(8,), batch_size=8, warmup=20),
+            {"actor_keys": ("observation",), "critic_keys": ("observation",)},
+            "`actor_keys`, `critic_keys` cannot change on resume",
+        ),
     ],
-    ids=["alpha", "log_std", "hidden_gain", "layer_norm"],
+    ids=["alpha", "log_std", "hidden_gain", "layer_norm", "keys"],
 )
 def test_what_learned_numbers_depend_on_cannot_be_changed_later(go, config, changes, message):
     """It would be in the stored configuration, and not be true of what was learned."""

@@ -230,7 +230,10 @@ class AlgorithmConfig(ABC):
     @property
     def settled(self) -> tuple[str, ...]:
         """Options that cannot change on resume, because what was learned depends on them."""
-        return ("activation", "layer_norm", "hidden_gain")
+        networks = ("num_cells", "activation", "layer_norm", "hidden_gain")
+        # Entries of equal sizes would be swapped without a word.
+        read = ("actor_keys", "critic_keys", "normalize_observation", "normalize_value")
+        return (*networks, *read)
 
     @abstractmethod
     def build(self, env: EnvBase) -> Parts:

@@ -54,6 +54,10 @@ class DiscreteSACConfig(DiscreteOffPolicyConfig, TemperatureConfig):
     )
 
     @property
+    def settled(self) -> tuple[str, ...]:
+        return (*super().settled, "num_critics")
+
+    @property
     def network_count(self) -> int:
         return 1 + 2 * self.num_critics
 

@@ -134,6 +134,10 @@ class DoubleDQNConfig(DQNConfig):
     )
 
     @property
+    def settled(self) -> tuple[str, ...]:
+        return (*super().settled, "twin")
+
+    @property
     def num_members(self) -> int:
         return 2 if self.twin else 1
 

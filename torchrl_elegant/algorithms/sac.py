@@ -43,7 +43,8 @@ class TemperatureConfig(OffPolicyConfig):
 
     @property
     def settled(self) -> tuple[str, ...]:
-        return (*super().settled, *(("alpha",) if self.temperature == "learned" else ()))
+        started = ("alpha",) if self.temperature == "learned" else ()
+        return (*super().settled, "temperature", *started)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +66,10 @@ class EntropyRegularizedConfig(ActorCriticConfig, TemperatureConfig):
         drawn = self.target_members or 1
         must = f"lie between 1 and num_critics ({self.num_critics})"
         check(drawn <= self.num_critics, "target_members", must, drawn)
+
+    @property
+    def settled(self) -> tuple[str, ...]:
+        return (*super().settled, "num_critics")
 
     @property
     def members(self) -> int:

@@ -34,6 +34,10 @@ class TD3Config(DDPGConfig):
     noise_clip: float = option(0.5, "largest noise on the target's action", low=0)
 
     @property
+    def settled(self) -> tuple[str, ...]:
+        return (*super().settled, "num_critics")
+
+    @property
     def members(self) -> int:
         return self.num_critics
 

@@ -337,4 +337,10 @@ def _as_module(word: str) -> str:
     """
     if not (word.startswith("module=") and word.endswith(".py")):
         return word
-    return word.removesuffix(".py").replace("=./", "=").replace("/", ".")
+    path = Path(word.removeprefix("module="))
+    if path.is_absolute() or ".." in path.parts:
+        raise UsageError(
+            f"`module` must be in the current folder or below it, got {brief(path)!r}; run the "
+            f"command from {brief(path.parent)!r} with module={brief(path.stem)}"
+        )
+    return f"module={'.'.join(path.with_suffix('').parts)}"

@@ -21,7 +21,7 @@ from torchrl_elegant.envs.make import PREFIXES
 
 _LIBRARIES = ("torch", "torchrl", "tensordict", "gymnasium", "numpy")
 # Extras of those who work on this package itself, and the sum of all others.
-_NOT_FOR_USERS = ("dev", "bench", "all")
+_NOT_FOR_USERS = ("dev", "bench", "docs", "all")
 _WIDTH = 18
 
 

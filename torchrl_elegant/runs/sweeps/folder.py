@@ -130,10 +130,11 @@ class SweepFolder:
     def is_finished(self, seed: int) -> bool:
         """True if a seed has ended as planned."""
         try:
-            frames = int((self.of(seed) / _FINISHED).read_text(encoding="utf-8"))
+            noted = int((self.of(seed) / _FINISHED).read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return self._has_ended(self.of(seed))
-        return frames >= self.total_frames
+            noted = 0
+        # A note of fewer frames is from before the sweep was given more.
+        return noted >= self.total_frames or self._has_ended(self.of(seed))
 
     def _has_ended(self, run: Path) -> bool:
         """True for a run that was killed between its last files and its note."""

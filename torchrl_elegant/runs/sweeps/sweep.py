@@ -19,7 +19,7 @@ from torchrl_elegant.runs.metrics import read_metrics
 from torchrl_elegant.runs.monitor import SIGNAL_CODES
 from torchrl_elegant.runs.policy import Policy
 from torchrl_elegant.runs.sweeps.folder import SweepFolder, note_finished
-from torchrl_elegant.runs.sweeps.side_by_side import MISTAKE, Task, run_side_by_side
+from torchrl_elegant.runs.sweeps.side_by_side import MISTAKE, Ending, Task, run_side_by_side
 from torchrl_elegant.runs.train import (
     TrainResult,
     resume,
@@ -180,7 +180,7 @@ def run_seeds(
     ending = run_side_by_side(named, jobs=jobs, last_codes=last_codes)
     if last_codes and set(ending.codes.values()) == {MISTAKE}:
         sweep.discard()
-        raise UsageError(next(iter(ending.last_lines.values())).removeprefix("error: "))
+        raise UsageError(_reason(ending, next(iter(ending.last_lines))))
     results = []
     for seed in sweep.seeds:
         code = ending.codes.get(names[seed], 0 if seed not in tasks else None)
@@ -189,12 +189,16 @@ def run_seeds(
                 seed=seed,
                 folder=sweep.of(seed),
                 outcome=_outcome(code, ending.stopped_by, sweep.is_finished(seed)),
-                reason=ending.last_lines.get(names[seed], "") if code else "",
+                reason=_reason(ending, names[seed]) if code else "",
             )
         )
     result = SweepResult(folder=sweep.path, seeds=tuple(results), stopped_by=ending.stopped_by)
     _tell(result)
     return result
+
+
+def _reason(ending: Ending, name: str) -> str:
+    return ending.last_lines.get(name, "").removeprefix("error: ")
 
 
 def _outcome(code: int | None, stopped_by: str | None, finished: bool) -> Outcome:
