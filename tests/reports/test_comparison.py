@@ -167,6 +167,11 @@ def test_runs_that_cannot_be_read_are_named_and_the_others_compared(tmp_path):
     assert notes[0].startswith(f"{tmp_path / 'bad'} is left out: its metrics.csv is damaged")
 
 
+def test_one_folder_needs_no_list(sweeps):
+    page = compare([sweeps]).markdown()
+    assert page == compare(str(sweeps)).markdown() == compare(sweeps).markdown()
+
+
 def test_nothing_to_compare_is_refused(tmp_path):
     (run_folder(tmp_path / "bad") / "metrics.csv").write_text("garbage")
     with pytest.raises(UsageError, match=r"got none: .*bad is left out"):

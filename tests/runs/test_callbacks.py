@@ -284,6 +284,8 @@ def test_what_is_no_callback_is_refused_before_there_is_a_folder(tmp_path):
     ):
         with pytest.raises(error, match=message):
             go(tmp_path / "run", wrong)
+    with pytest.raises(TypeError, match=r"`callbacks` must be a list, got <.*Callback"):
+        Callbacks(Callback())
     assert not (tmp_path / "run").exists()
     for options, option in (({"patience": 0}, "patience"), ({"min_delta": -1.0}, "min_delta")):
         with pytest.raises(ValueError, match=f"`{option}` must be"):

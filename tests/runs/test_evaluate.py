@@ -44,6 +44,15 @@ def test_a_policy_that_is_not_there_is_refused(trained, tmp_path):
         evaluate(tmp_path, policy="best")
 
 
+def test_counts_are_refused_by_their_own_names(trained):
+    for wrong in ({"episodes": 0}, {"episodes": 2.5}, {"max_eval_steps": 0}):
+        (name,) = wrong
+        with pytest.raises(UsageError, match=f"`{name}` must be an integer of 1 or more, got"):
+            evaluate(trained, **wrong)
+    with pytest.raises(UsageError, match="`max_eval_steps` must be an integer of 1 or more"):
+        film(trained, max_eval_steps=0)
+
+
 QUIET = {"eval_episodes": 1, "logger": "none", "progress": False, "total_frames": 48}
 
 

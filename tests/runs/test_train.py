@@ -636,3 +636,7 @@ def test_options_of_the_algorithm_change_when_a_run_goes_on_and_strange_ones_are
         resume(folder, actor_rl=1.0)
     with pytest.raises(UsageError, match="unknown option `total_frame`: did you mean"):
         go(name="other", total_frame=1)
+    with pytest.raises(UsageError, match=r"configuration: SACConfig\(actor_lr=\.\.\.\)"):
+        go(name="other", actor_lr=1e-3)
+    # A list says the same as the tuple that is stored.
+    assert resume(folder, total_frames=100, num_cells=[8]).history

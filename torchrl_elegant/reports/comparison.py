@@ -227,17 +227,23 @@ class Comparison:
 
 
 def compare(
-    runs: Iterable[str | Path], *, out: str | Path | None = None, at: int | None = None
+    runs: str | Path | Iterable[str | Path],
+    *,
+    out: str | Path | None = None,
+    at: int | None = None,
 ) -> Comparison:
     """Compare runs by environment and algorithm; runs that differ in their seed alone are a group.
 
     Stored configurations are read as text: nothing in them is imported or built.
 
     Args:
-        runs: run folders, sweeps, and folders that hold some.
+        runs: run folders, sweeps, and folders that hold some; or one of them.
         out: new or empty folder to write the page to; None writes nothing.
         at: frame to compare returns at; None for the last one that every group reaches.
     """
+    if isinstance(runs, str | Path):
+        # The letters of a text would be taken for folders.
+        runs = [runs]
     found, notes = [], []
     for path in find_runs(runs):
         try:

@@ -262,6 +262,8 @@ class Callbacks:
     def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
         self.best = KeepBest(score=lambda evaluation: evaluation.return_mean, name="best")
         self._by_key: dict[str, Callback] = {}
+        if isinstance(callbacks, Callback):
+            raise TypeError(f"`callbacks` must be a list, got {callbacks!r}; put it into one")
         for callback in (self.best, *callbacks):
             if not isinstance(callback, Callback):
                 raise TypeError(

@@ -47,6 +47,7 @@ def evaluate(
         env_factory: callable or name to make environments with, in place of the stored name.
         max_eval_steps: steps after which an episode counts as it is; None for those of the run.
     """
+    _require_counts(episodes=episodes, max_eval_steps=max_eval_steps)
     run, source = _run_of(folder, trust, env_factory)
     path = policy_path(folder, policy)
     loaded = Policy.load(path)
@@ -73,6 +74,7 @@ def film(
         path: the file, which is replaced; None for ``video.gif`` in the run folder.
         policy, seed, trust, env_factory, max_eval_steps: as in ``evaluate``.
     """
+    _require_counts(max_eval_steps=max_eval_steps)
     run, source = _run_of(folder, trust, env_factory)
     stored = policy_path(folder, policy)
     loaded = Policy.load(stored)
@@ -93,6 +95,12 @@ def write_into(folder: str | Path, name: str, data: bytes) -> Path:
     with refused_by_the_system(Path(folder), "run", "make it writable, or copy the folder"):
         write_file(path, data)
     return path
+
+
+def _require_counts(**counts: int | None) -> None:
+    for name, count in counts.items():
+        if count is not None and (type(count) is not int or count < 1):
+            raise UsageError(f"`{name}` must be an integer of 1 or more, got `{count!r}`")
 
 
 def _run_of(

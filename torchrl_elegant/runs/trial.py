@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from torchrl_elegant.algorithms import AlgorithmConfig, that_take
-from torchrl_elegant.config.options import require_known
+from torchrl_elegant.config.options import options_of, require_known
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.modules import ActionSpaceError
 from torchrl_elegant.trainers.environments import LEARN, Environments, seed_of
@@ -226,6 +226,11 @@ class Trial:
 
 def run_config(config: AlgorithmConfig, env: Env = None, **run: Any) -> RunConfig:
     """The ``RunConfig`` of ``train(config, env, **run)``."""
+    own = options_of(type(config)) if isinstance(config, AlgorithmConfig) else {}
+    for name in filter(own.__contains__, run):
+        raise UsageError(
+            f"`{name}` must be given to the configuration: {type(config).__name__}({name}=...)"
+        )
     require_known(run, RunConfig)
     if env is None:
         env = config.example if isinstance(config, AlgorithmConfig) else RunConfig.env

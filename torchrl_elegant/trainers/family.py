@@ -113,7 +113,7 @@ class Family(ABC, Generic[Config]):
         changed = [
             name
             for name in names
-            if name not in known or getattr(before, name) != getattr(now, name)
+            if name not in known or _plain(getattr(before, name)) != _plain(getattr(now, name))
         ]
         if changed:
             was = ", ".join(f"{name}={getattr(before, name)}" for name in changed if name in known)
@@ -170,6 +170,11 @@ class Family(ABC, Generic[Config]):
 
 #: Families by name.
 FAMILIES: dict[str, type[Family[Any]]] = {}
+
+
+def _plain(value: Any) -> Any:
+    # A list says the same as the tuple that is stored.
+    return tuple(value) if isinstance(value, list) else value
 
 
 def family(name: str) -> Any:
