@@ -227,7 +227,7 @@ class Trial:
 def run_config(config: AlgorithmConfig, env: Env = None, **run: Any) -> RunConfig:
     """The ``RunConfig`` of ``train(config, env, **run)``."""
     own = options_of(type(config)) if isinstance(config, AlgorithmConfig) else {}
-    for name in filter(own.__contains__, run):
+    for name in (name for name in run if name in own):
         raise UsageError(
             f"`{name}` must be given to the configuration: {type(config).__name__}({name}=...)"
         )
