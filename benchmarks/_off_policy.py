@@ -10,6 +10,7 @@ WIDE = {"width": 256, "batch": 256, "threads": 2, "processors": 2}
 NARROW = {"width": 64, "batch": 64, "threads": 1, "processors": 1}
 
 OURS = Contender(name="torchrl_elegant", module="off_policy.ours", imports=("torchrl_elegant",))
+COMPILED = replace(OURS, name="torchrl_elegant, compiled", options={"compiled": True})
 TORCHRL = Contender(name="TorchRL", module="off_policy.torchrl", imports=("torchrl",))
 SB3 = Contender(
     name="Stable-Baselines3",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from _off_policy import NARROW, OURS, SB3, SB3_FUSED, SBX, TORCHRL, WIDE
+from _off_policy import COMPILED, NARROW, OURS, SB3, SB3_FUSED, SBX, TORCHRL, WIDE
 from _report import Ratio
 from _study import Study
 from contenders.case import OffPolicyCase
@@ -45,8 +45,9 @@ CASES = (
     *(case("dqn", kind, **CARTPOLE, **NARROW) for kind in ("update", "loop")),
 )
 
-GROUPED, SB3_GROUPED = (
-    replace(one, name=f"{one.name}, 16 at once", options={"group": 16}) for one in (OURS, SB3)
+GROUPED, COMPILED_GROUPED, SB3_GROUPED = (
+    replace(one, name=f"{one.name}, 16 at once", options=one.options | {"group": 16})
+    for one in (OURS, COMPILED, SB3)
 )
 
 STUDY = Study(
@@ -63,6 +64,8 @@ STUDY = Study(
     contenders={
         "ours": OURS,
         "ours-grouped": GROUPED,
+        "compiled": COMPILED,
+        "compiled-grouped": COMPILED_GROUPED,
         "torchrl": TORCHRL,
         "sb3": SB3,
         "sb3-grouped": SB3_GROUPED,
@@ -76,6 +79,8 @@ STUDY = Study(
         Ratio(of=OURS.name, to=(SB3_FUSED.name,)),
         Ratio(of=OURS.name, to=(TORCHRL.name,)),
         Ratio(of=OURS.name, to=(SBX.name,)),
+        Ratio(of=COMPILED.name, to=(SBX.name,)),
+        Ratio(of=COMPILED_GROUPED.name, to=(SBX.name,)),
     ),
 )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from _interleave import Contender
-from _off_policy import OURS, SBX, TORCHRL, WIDE
+from _off_policy import COMPILED, OURS, SBX, TORCHRL, WIDE
 from _report import Ratio
 from _study import Study
 from contenders.case import OffPolicyCase
@@ -63,6 +63,7 @@ STUDY = Study(
     cases=CASES,
     contenders={
         "ours": OURS,
+        "compiled": COMPILED,
         "ours-every": EVERY,
         "torchrl": TORCHRL,
         "sbx": MINIMUM,
@@ -70,6 +71,8 @@ STUDY = Study(
     },
     ratios=(
         Ratio(of=OURS.name, to=(TORCHRL.name,), at_least=4.0),
+        Ratio(of=COMPILED.name, to=(TORCHRL.name,), at_least=4.0),
+        Ratio(of=COMPILED.name, to=(MINIMUM.name,), at_least=1.0),
         Ratio(of=EVERY.name, to=(TORCHRL.name,)),
         Ratio(of=OURS.name, to=(MINIMUM.name,)),
         Ratio(of=OURS.name, to=(BOUND.name,)),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from _interleave import Contender
-from _off_policy import NARROW, OURS, SB3, SB3_FUSED, SBX, TORCHRL, WIDE
+from _off_policy import COMPILED, NARROW, OURS, SB3, SB3_FUSED, SBX, TORCHRL, WIDE
 from _study import Study
 from contenders.case import OffPolicyCase
 
@@ -58,7 +58,8 @@ CASES = (
 def grouped(contender: Contender, *kinds: str) -> Contender:
     """The same, but with 16 updates in one call, and in the loop after 16 frames."""
     name = f"{contender.name}, 16 at once"
-    return replace(contender, name=name, options={"group": 16}, kinds=kinds)
+    options = contender.options | {"group": 16}
+    return replace(contender, name=name, options=options, kinds=kinds)
 
 
 STUDY = Study(
@@ -69,6 +70,8 @@ STUDY = Study(
     contenders={
         "ours": OURS,
         "ours-grouped": grouped(OURS, "update", "loop"),
+        "compiled": COMPILED,
+        "compiled-grouped": grouped(COMPILED, "update", "loop"),
         "torchrl": TORCHRL,
         "torchrl-grouped": grouped(TORCHRL, "loop"),
         "sb3": SB3,

@@ -4,7 +4,8 @@
 
 The script is TorchRL's: its networks, buffer, `torch.optim.Adam`, `SoftUpdate` and, in the loop,
 its `Collector`. Only `from torchrl.objectives import SACLoss` is another line. Beside it stand the
-same with fused Adam, and the steps of optimizers and targets without any loss. All run in one
+same with fused Adam, the same with `CompiledLoss(loss).backward_terms(batch)` in place of the
+loss's `backward()`, and the steps of optimizers and targets without any loss. All run in one
 process by turns. Writes ``benchmarks/results/swapped_import.md``.
 """
 
@@ -55,15 +56,23 @@ class Script:
     losses: str
     plain: bool = True
     kinds: tuple[str, ...] = ("update",)
+    compiled: bool = False
+
+    def takes(self, case: OffPolicyCase) -> bool:
+        # TorchRL's script of TD3 asks its loss for one term after the other.
+        return case.kind in self.kinds and not (self.compiled and case.algorithm == "td3")
 
     def make(self, case: OffPolicyCase) -> Callable[[int], int]:
-        return torchrl.make(replace(case, losses=self.losses, plain=self.plain))
+        about = {"losses": self.losses, "plain": self.plain, "compiled": self.compiled}
+        return torchrl.make(replace(case, **about))
 
 
 BOTH = ("update", "loop")
 SCRIPTS = (
     Script(name="TorchRL", losses="torchrl", kinds=BOTH),
     Script(name="the loss imported from here", losses="torchrl_elegant", kinds=BOTH),
+    Script(name="TorchRL's loss, compiled from here", losses="torchrl", kinds=BOTH, compiled=True),
+    Script(name="ours, compiled", losses="torchrl_elegant", kinds=BOTH, compiled=True),
     Script(name="TorchRL, fused Adam", losses="torchrl", plain=False),
     Script(name="both", losses="torchrl_elegant", plain=False),
     Script(name="no loss: optimizers and targets", losses=""),
@@ -71,13 +80,15 @@ SCRIPTS = (
 )
 RATIOS = (
     Ratio(of="the loss imported from here", to=("TorchRL",), at_least=1.3),
+    Ratio(of="TorchRL's loss, compiled from here", to=("TorchRL",)),
+    Ratio(of="ours, compiled", to=("TorchRL",)),
     Ratio(of="both", to=("TorchRL, fused Adam",)),
 )
 
 
 def measure(case: OffPolicyCase, *, rounds: int, seconds: float) -> list[Result]:
     """Rates of all scripts on one case, round after round in this process."""
-    scripts = [script for script in SCRIPTS if case.kind in script.kinds]
+    scripts = [script for script in SCRIPTS if script.takes(case)]
     runs = [script.make(case) for script in scripts]
     units = []
     for run in runs:

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,9 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+# Compiled updates are kept for a session, and not among the user's.
+_CACHE = tempfile.TemporaryDirectory()
+os.environ["XDG_CACHE_HOME"] = _CACHE.name
 # A shell has its background jobs ignore Ctrl-C, and so would every process that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

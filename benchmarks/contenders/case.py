@@ -64,6 +64,7 @@ class OffPolicyCase(Case):
     fused: bool = False
     losses: str = "torchrl"
     plain: bool = False
+    compiled: bool = False
 
     @property
     def unit(self) -> str:  # type: ignore[override]

@@ -139,6 +139,11 @@ class AlgorithmConfig(ABC):
     hterm: HTermConfig | None = option(
         None, "add the Hamiltonian term to the actor's loss", topic="H-term"
     )
+    compile: bool | Literal["auto"] = option(
+        "auto",
+        "compile the update, which takes seconds at the start; auto: for runs of many updates",
+        topic="speed",
+    )
     networks: Mapping[str, Network | None] | None = option(None, has_text=False)
 
     def __post_init__(self) -> None:

@@ -60,7 +60,6 @@ class OnPolicyConfig(AlgorithmConfig):
         None, "largest move of a value in one rollout that its loss rewards; none: any", above=0
     )
     entropy_coeff: Rate = option(0.0, "weight of the entropy bonus", low=0)
-    compile: bool = option(False, "compile the update: takes seconds, pays off in long runs")
     lmbda: float = option(
         0.95,
         "decay of the advantages' sum: 0 for one step, 1 for whole returns",
@@ -111,8 +110,6 @@ class OnPolicyConfig(AlgorithmConfig):
         loss = self.build_loss(trained(actor), critic)
         kind = {"gae": ValueEstimators.GAE, "vtrace": ValueEstimators.VTrace}[self.advantage]
         loss.make_value_estimator(kind, **self.estimator_arguments())
-        if self.compile:
-            loss.compile_terms()
         optimizer = self.build_optimizer(loss)
         ramps = self.build_ramps(loss, optimizer)
         return Parts(policy=actor, loss=loss, optimizer=optimizer, ramps=ramps)

@@ -27,3 +27,15 @@ def clip_gradients(grads: list[Tensor], max_norm: float) -> None:
     [0.6, 0.8]
     """
     torch._foreach_mul_(grads, (max_norm / (norm_of(grads) + 1e-6)).clamp_(max=1.0))
+
+
+def add_gradients(params: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+    """Add ``grads`` to those of ``params``, as ``backward`` does.
+
+    >>> weight = torch.ones(1, requires_grad=True)
+    >>> add_gradients([weight], [torch.ones(1)])
+    >>> weight.grad.item()
+    1.0
+    """
+    for param, grad in zip(params, grads, strict=True):
+        param.grad = grad if param.grad is None else param.grad + grad

@@ -2,6 +2,7 @@
 
 from torchrl_elegant.objectives.common.target_update import LeanHardUpdate, LeanSoftUpdate
 from torchrl_elegant.objectives.common.update_loss import RolloutLoss, UpdateLoss
+from torchrl_elegant.objectives.compiled.loss import CompiledLoss
 from torchrl_elegant.objectives.hamiltonian.loss import HamiltonianLoss
 from torchrl_elegant.objectives.hamiltonian.term import HamiltonianTerm
 from torchrl_elegant.objectives.hamiltonian.with_loss import WithHamiltonian
@@ -22,6 +23,7 @@ __all__ = [
     "GAE",
     "A2CLoss",
     "ClipPPOLoss",
+    "CompiledLoss",
     "DDPGLoss",
     "DQNLoss",
     "DiscreteSACLoss",

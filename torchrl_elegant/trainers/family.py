@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
+import torch
 from torchrl.data import ReplayBuffer
 
 from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig, Parts
@@ -41,6 +42,8 @@ class Family(ABC, Generic[Config]):
     #: Whether the workers of one run make each batch together.
     shares_batches: ClassVar[bool] = False
     learner_class: ClassVar[type[Learner]] = Learner
+    #: Updates of a run from which on compilation saves more time than it takes, with a margin.
+    worth_compiling: ClassVar[int]
 
     def __init__(self, run: RunConfig, config: Config, ranks: Ranks) -> None:
         check_processes(run)
@@ -71,7 +74,20 @@ class Family(ABC, Generic[Config]):
     def learner(self, parts: Parts) -> Learner:
         """The learner of the parts, with an empty ledger."""
         ranks = self.ranks if self.ranks.count > 1 else None
-        return self.learner_class(parts, ledger=self.ledger(), ranks=ranks)
+        return self.learner_class(parts, ledger=self.ledger(), ranks=ranks, compile=self.compiles)
+
+    @property
+    @abstractmethod
+    def planned_updates(self) -> float:
+        """Updates of the whole run."""
+
+    @property
+    def compiles(self) -> bool:
+        """True if the update is compiled: by the planned updates alone where none has said so."""
+        if self.config.compile != "auto":
+            return self.config.compile
+        on_cpu = torch.device(self.ranks.device).type == "cpu"
+        return on_cpu and self.planned_updates >= self.worth_compiling
 
     def collector(
         self, environments: Environments, learner: Learner, frames_per_batch: int

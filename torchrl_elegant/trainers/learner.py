@@ -15,8 +15,9 @@ from torchrl_elegant.data.running_statistics import alone
 from torchrl_elegant.functional import devices
 from torchrl_elegant.functional.gradients import clip_gradients
 from torchrl_elegant.objectives.common.update_loss import UpdateLoss, minimized
+from torchrl_elegant.objectives.common.whole_loss import as_update_loss
+from torchrl_elegant.objectives.compiled.loss import CompiledLoss
 from torchrl_elegant.trainers.ledger import Ledger
-from torchrl_elegant.trainers.loss_adapter import as_update_loss
 from torchrl_elegant.trainers.ranks import Ranks
 
 
@@ -49,6 +50,7 @@ class Learner:
         parts: made by an algorithm's ``assemble``.
         ledger: counts the updates; by default one of its own.
         ranks: processes to average gradients with; none by default.
+        compile: compute terms and gradients by one compiled function (``CompiledLoss``).
 
     >>> from torchrl_elegant.algorithms import SACConfig
     >>> from torchrl_elegant.envs import make_env
@@ -60,7 +62,12 @@ class Learner:
     """
 
     def __init__(
-        self, parts: Parts, *, ledger: Ledger | None = None, ranks: Ranks | None = None
+        self,
+        parts: Parts,
+        *,
+        ledger: Ledger | None = None,
+        ranks: Ranks | None = None,
+        compile: bool = False,
     ) -> None:
         self.policy, self.loss = parts.policy, parts.loss
         self.optimizer, self.target_updater = parts.optimizer, parts.target_updater
@@ -68,7 +75,7 @@ class Learner:
         self.add_ons = {add_on.name: add_on for add_on in parts.add_ons}
         self.ledger = Ledger(total_frames=1) if ledger is None else ledger
         self.ranks = ranks
-        self._update_loss = as_update_loss(parts.loss)
+        self._update_loss = CompiledLoss(parts.loss) if compile else as_update_loss(parts.loss)
         self.max_grad_norm = parts.max_grad_norm
         if isinstance(self.optimizer, LeanAdam) and self.max_grad_norm is not None:
             # It clips while it steps.

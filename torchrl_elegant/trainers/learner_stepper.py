@@ -11,8 +11,9 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.trainers import OptimizationStepper, Trainer
 
+from torchrl_elegant.objectives.common.whole_loss import as_update_loss
 from torchrl_elegant.trainers.learner import Learner
-from torchrl_elegant.trainers.loss_adapter import TrainerLoss, as_update_loss
+from torchrl_elegant.trainers.loss_adapter import TrainerLoss
 
 
 class LearnerStepper(OptimizationStepper):

@@ -82,6 +82,8 @@ def draw(buffer: ReplayBuffer, batch_size: int, count: int) -> Iterator[TensorDi
 class OffPolicy(Family[OffPolicyConfig]):
     """Algorithms that learn from a replay buffer; workers collect beside the learner."""
 
+    worth_compiling = 30_000
+
     def check(self) -> None:
         if self.run.collector == "parallel":
             raise UsageError(
@@ -96,6 +98,11 @@ class OffPolicy(Family[OffPolicyConfig]):
             updates_per_frame=config.updates_per_frame,
             free_frames=config.warmup,
         )
+
+    @property
+    def planned_updates(self) -> float:
+        config = self.config
+        return config.updates_per_frame * (self.run.total_frames - config.warmup)
 
     def store(self) -> ReplayBuffer:
         share = self.share

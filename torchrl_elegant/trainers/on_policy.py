@@ -55,6 +55,7 @@ class OnPolicy(Family[OnPolicyConfig]):
     """Algorithms that learn from rollouts; workers make each rollout together."""
 
     shares_batches = True
+    worth_compiling = 60_000
     learner_class = RolloutLearner
 
     def check(self) -> None:
@@ -73,6 +74,11 @@ class OnPolicy(Family[OnPolicyConfig]):
 
     def ledger(self) -> Ledger:
         return Ledger(total_frames=self.run.total_frames)
+
+    @property
+    def planned_updates(self) -> float:
+        config = self.config
+        return config.epochs * self.run.total_frames / config.batch_size
 
     def store(self) -> None:
         return None

@@ -29,7 +29,7 @@ def make(case: OffPolicyCase) -> Callable[[int], int]:
     torch.manual_seed(case.seed)
     env = make_env(case.env, 1, seed=case.seed)
     config = config_of(case)
-    learner = Learner(config.assemble(env))
+    learner = Learner(config.assemble(env), compile=case.compiled)
     buffer = make_buffer(size=case.buffer)
     if case.kind == "update":
         buffer.extend(stored(case, env))

@@ -129,9 +129,17 @@ def updater(case: OffPolicyCase, loss: LossModule, *learnt: str) -> Update:
     if not case.losses:
         return steps_alone(loss, [(optimizer, 1), (target, 1)])
 
-    def update(batch: TensorDict) -> None:
+    def backward(batch: TensorDict) -> None:
         terms = loss(batch)
         sum(value for name, value in terms.items() if name.startswith("loss_")).backward()
+
+    if case.compiled:
+        from torchrl_elegant.objectives import CompiledLoss
+
+        backward = CompiledLoss(loss).backward_terms
+
+    def update(batch: TensorDict) -> None:
+        backward(batch)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         target.step()

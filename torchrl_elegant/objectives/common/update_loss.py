@@ -16,7 +16,7 @@ class UpdateLoss(Protocol):
 
     Terms whose names begin with ``loss`` are summed and minimized; all others are reports. A loss
     that learns values alone has no actor's terms and gives the same with ``actor`` and without.
-    ``trainers.loss_adapter`` makes one of any ``LossModule``.
+    ``whole_loss.as_update_loss`` makes one of any ``LossModule``.
     """
 
     @property

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ from torchrl.objectives import LossModule
 from torchrl.objectives.utils import ValueEstimators, default_value_kwargs
 
 from torchrl_elegant.functional import clipped_value_loss, value_loss
+from torchrl_elegant.functional.gradients import add_gradients
 from torchrl_elegant.modules import StateValue, StochasticActor
 from torchrl_elegant.objectives.common.bound_networks import BoundNetworks
 from torchrl_elegant.objectives.common.update_loss import UpdateDefaults
@@ -25,8 +25,6 @@ from torchrl_elegant.objectives.on_policy import written_gradients as written
 from torchrl_elegant.objectives.on_policy.gae import GAE
 from torchrl_elegant.objectives.on_policy.plain_rows import are_plain
 from torchrl_elegant.objectives.on_policy.vtrace import VTrace
-
-logger = logging.getLogger(__name__)
 
 _ESTIMATORS = {ValueEstimators.GAE: GAE, ValueEstimators.VTrace: VTrace}
 
@@ -45,11 +43,9 @@ class OnPolicyLoss(UpdateDefaults, BoundNetworks, LossModule):
     rows that this short way does not cover (``_is_direct``) and over other networks, the loss is
     TorchRL's.
 
-    The same loss has three forms: ``update_terms`` for autograd, the same compiled, and
-    ``backward_terms`` with gradients written out. One test holds them together over all options.
+    The same loss has two forms: ``update_terms`` for autograd, and ``backward_terms`` with
+    gradients written out. One test holds them together over all options, plain and compiled.
     """
-
-    _compiles = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -82,8 +78,6 @@ class OnPolicyLoss(UpdateDefaults, BoundNetworks, LossModule):
         if not self._is_direct(tensordict):
             terms = {k: v for k, v in self(tensordict).items() if k.startswith("loss_")}
             return terms if actor else {"loss_critic": terms["loss_critic"]}
-        if not self._is_swapped:
-            return self._run_terms(tensordict)[0] if actor else self._value_terms(tensordict)[0]
         with self._networks_in_place():
             return self._terms(tensordict)[0] if actor else self._value_terms(tensordict)[0]
 
@@ -95,9 +89,9 @@ class OnPolicyLoss(UpdateDefaults, BoundNetworks, LossModule):
         if inputs is None:
             return super().backward_terms(tensordict, actor=actor)
         with torch.no_grad():
-            terms, grads = self._run_written(tensordict, *inputs)
+            terms, grads = self._written(tensordict, *inputs)
         params = written.written_parameters(self.actor_network, self.critic_network)
-        written.add_gradients(params, grads)
+        add_gradients(params, grads)
         return terms
 
     def _terms(self, tensordict: TensorDictBase) -> tuple[dict[str, Tensor], Tensor, Tensor]:
@@ -219,18 +213,8 @@ class OnPolicyLoss(UpdateDefaults, BoundNetworks, LossModule):
         if self._value_estimator is not None:
             self._value_estimator.set_keys(sample_log_prob=self.tensor_keys.sample_log_prob)
 
-    def compile_terms(self) -> OnPolicyLoss:
-        """Compile an update: a sixth less time for narrow networks, after some seconds.
-
-        Without a compiler nothing changes.
-        """
-        self._compiles = True
-        self._connect()
-        return self
-
     def _make_calls(self) -> Mapping[str, Any]:
-        run = Compiled if self._compiles else lambda function: function
-        return {"_run_terms": run(self._terms), "_run_written": run(self._written)}
+        return {}
 
     def _bind(self) -> None:
         self._networks_are_ours = (
@@ -255,37 +239,3 @@ class OnPolicyLoss(UpdateDefaults, BoundNetworks, LossModule):
             and not any(key in tensordict for key in self._loss_mask_keys())
             and are_plain(tensordict, constant=keys.action, columns=columns)
         )
-
-
-class Compiled:
-    """``torch.compile`` that falls back to the function itself.
-
-    The first call shows whether this machine can compile. If it cannot, for example without a C++
-    compiler, one warning says so and the function runs as it is, with the same results.
-
-    >>> double = Compiled(lambda x: 2 * x)
-    >>> double(torch.ones(1)).item()
-    2.0
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-        self._compiled: Callable[..., Any] | None = torch.compile(function)
-        self._proven = False
-
-    def __call__(self, *args: Any) -> Any:
-        if self._compiled is None:
-            return self._function(*args)
-        if self._proven:
-            return self._compiled(*args)
-        try:
-            result = self._compiled(*args)
-            self._proven = True
-            return result
-        except Exception as error:
-            # First, because a mistake in the arguments is the caller's and not the compiler's.
-            result = self._function(*args)
-            self._compiled = None
-            reason = str(error).strip().splitlines() or [type(error).__name__]
-            logger.warning("not compiled, and slower for it: %s", reason[0])
-            return result

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
@@ -19,6 +18,7 @@ from torchrl_elegant.functional import (
     ratio_statistics,
     standardized,
 )
+from torchrl_elegant.objectives.compiled.recording import is_recording
 from torchrl_elegant.objectives.on_policy.base import OnPolicyLoss
 from torchrl_elegant.objectives.on_policy.plain_rows import is_plain_log_prob
 
@@ -89,7 +89,7 @@ class ClipPPOLoss(OnPolicyLoss, objectives.ClipPPOLoss):
         below = self.clip_epsilon_low if self._asymmetric_clip else self.clip_epsilon
         above = self.clip_epsilon_high if self._asymmetric_clip else below
         # A kernel takes numbers for less, but from a GPU they would have to be waited for.
-        at_once = devices.reads_at_once(below.device) and not torch.compiler.is_compiling()
+        at_once = devices.reads_at_once(below.device) and not is_recording()
         if at_once and not self._is_swapped:  # vmap has no numbers
             below, above = below.item(), above.item()
         return 1.0 - below, 1.0 + above

@@ -20,6 +20,7 @@ from torchrl_elegant.functional import (
     value_loss,
     value_slope,
 )
+from torchrl_elegant.functional.gradients import add_gradients
 from torchrl_elegant.modules import MLP, StateValue, StochasticActor
 
 Written = tuple[dict[str, Tensor], list[Tensor]]  # terms, gradients of `written_parameters`
@@ -105,12 +106,6 @@ def write_value(
     terms = {"loss_critic": coeff * value_loss(output, target, kind=kind)}
     grad = coeff * value_slope(output, target, kind=kind)
     return terms, _gradients(critic.net, layers, given, grad)
-
-
-def add_gradients(params: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
-    """Add ``grads`` to those of ``params``, as ``backward`` does."""
-    for param, grad in zip(params, grads, strict=True):
-        param.grad = grad if param.grad is None else param.grad + grad
 
 
 def plain_inputs(

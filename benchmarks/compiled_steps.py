@@ -1,0 +1,147 @@
+"""A compiled update of SAC: what each step on the way to it brings.
+
+    python benchmarks/compiled_steps.py
+
+All variants run in one process by turns, on one thread, and are timed by the processor's time of
+that thread. Writes ``benchmarks/results/compiled_steps.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from _report import processor
+from torch._inductor import standalone_compile
+from torch._inductor.runtime.cache_dir_utils import temporary_cache_dir
+
+from torchrl_elegant import SACConfig, make_env
+from torchrl_elegant.objectives import compiled
+from torchrl_elegant.objectives.compiled.products import choose_products
+from torchrl_elegant.objectives.compiled.recording import Recording
+from torchrl_elegant.trainers.learner import Learner
+from torchrl_elegant.trainers.off_policy import row_keys
+
+SIZES = {"64x64, batch 64": (64, 64), "256x256, batch 256": (256, 256)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A way to run a recorded update; without ``options`` its operations run one by one."""
+
+    name: str
+    options: dict[str, Any] | None = None
+    products: bool = False
+
+    def run_of(self, recording: Recording, given: list[torch.Tensor]) -> Callable[..., Any]:
+        if self.products:
+            choose_products(recording.graph.graph)
+            recording.graph.recompile()
+        graph: Any = recording.graph
+        if self.options is not None:
+            config: Any = {"config_patches": self.options}
+            arguments: list[Any] = recording.arguments(given)
+            folder = tempfile.TemporaryDirectory()
+            with torch.no_grad(), folder as path, temporary_cache_dir(path):
+                graph = standalone_compile(recording.graph, arguments, options=config)
+
+        @torch.no_grad()
+        def run(given: list[torch.Tensor]) -> Any:
+            return graph(*recording.arguments(given))
+
+        return run
+
+
+WRAPPED = {"cpp_wrapper": True, "cpp.threads": 1}
+TUNED = {"max_autotune_gemm": True, "max_autotune_gemm_backends": "ATEN,CPP"}
+VARIANTS = (
+    Variant(name="recorded, each operation by itself"),
+    Variant(name="compiled, kernels called from Python", options={}),
+    Variant(name="compiled, with inductor's own products where they win", options=TUNED),
+    Variant(name="compiled, kernels called from C++", options=WRAPPED),
+    Variant(name="the same, products by the faster library", options=WRAPPED, products=True),
+)
+
+
+def learner_of(config: SACConfig, env: Any, variant: Variant | None) -> Learner:
+    torch.manual_seed(0)
+    if variant is None:
+        return Learner(config.assemble(env))
+    compiled.loss.compile_recording = variant.run_of  # type: ignore[assignment]
+    return Learner(config.assemble(env), compile=True)
+
+
+def measure(width: int, rows: int, arguments: argparse.Namespace) -> list[list[str]]:
+    env = make_env("HalfCheetah-v5")
+    config = SACConfig(num_cells=(width, width), batch_size=rows)
+    updates: dict[str, Callable[[], Any]] = {}
+    seconds: dict[str, float] = {}
+    for variant in (None, *VARIANTS):
+        learner = learner_of(config, env, variant)
+        batch = env.rollout(rows, break_when_any_done=False).reshape(-1)[:rows]
+        update = partial(learner.update, batch.select(*row_keys(learner)))
+        start = time.perf_counter()
+        update()
+        name = "plain" if variant is None else variant.name
+        updates[name], seconds[name] = update, time.perf_counter() - start
+    rates = dict.fromkeys(updates, 0.0)
+    for _ in range(arguments.rounds):
+        for name, update in updates.items():
+            rates[name] = max(rates[name], rate(update, arguments.seconds))
+    return [
+        [name, f"{value:.0f}", f"{value / rates['plain']:.2f}", f"{seconds[name]:.1f}"]
+        for name, value in rates.items()
+    ]
+
+
+def rate(update: Callable[[], Any], seconds: float) -> float:
+    count, start = 0, time.thread_time()
+    while (taken := time.thread_time() - start) < seconds:
+        update()
+        count += 1
+    return count / taken
+
+
+def table(title: str, rows: list[list[str]]) -> str:
+    head = ["", "updates/s, best", "times plain", "seconds of the first update"]
+    lines = ["| " + " | ".join(row) + " |" for row in [head, ["---", *["---:"] * 3], *rows]]
+    return f"## SAC, {title}, HalfCheetah-v5, one thread\n\n" + "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    here = Path(__file__).resolve().parent
+    parser.add_argument("--rounds", type=int, default=8, help="rounds of each (default: 8)")
+    parser.add_argument("--seconds", type=float, default=0.4, help="of a round (default: 0.4)")
+    parser.add_argument("--results", type=Path, default=here / "results", help="folder to write to")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    tables = []
+    for title, (width, rows) in SIZES.items():
+        tables.append(table(title, measure(width, rows, arguments)))
+        print(tables[-1], flush=True)
+    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "torchrl", "tensordict"))
+    about = (
+        f"`python benchmarks/compiled_steps.py --rounds {arguments.rounds} --seconds "
+        f"{arguments.seconds:g}`\n\n{processor()}, {os.cpu_count()} cores; {packages}. The best of "
+        f"{arguments.rounds} rounds each, by turns in one process, in the processor's time of the "
+        "thread. The first update compiles; the very first of a machine also compiles headers."
+    )
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    text = "\n\n".join(["# The steps to a compiled update", about, *tables])
+    (arguments.results / "compiled_steps.md").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

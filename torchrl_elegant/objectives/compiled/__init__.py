@@ -1,0 +1,1 @@
+"""Updates as compiled functions of plain tensors."""
