@@ -7,10 +7,9 @@ Writes ``benchmarks/results/compiled.md``, ``.csv`` and ``.png``.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from _off_policy import COMPILED, NARROW, OURS, SBX, WIDE
+from _off_policy import COMPILED, NARROW, OURS, SBX, WIDE, at_once, case_of
 from _report import Ratio
 from _study import Study
 from contenders.case import OffPolicyCase
@@ -24,18 +23,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def case(algorithm: str, kind: str, size: str, **task: Any) -> OffPolicyCase:
-    options = SIZES[size]
-    width, batch, threads = (options[name] for name in ("width", "batch", "threads"))
-    what = {"update": "updates at the sizes of", "loop": "training loop, an update a frame,"}[kind]
-    return OffPolicyCase(
-        slug=f"{algorithm}-{kind}-{size}",
-        title=f"{algorithm.upper()}, {what} {task['env']}, {width}x{width}, batch {batch}, "
-        f"{threads} thread{'s' * (threads > 1)}",
-        kind=kind,
-        algorithm=algorithm,
-        **options,
-        **task,
-    )
+    return case_of(algorithm, kind, f"{algorithm}-{kind}-{size}", **SIZES[size], **task)
 
 
 CASES = (
@@ -48,10 +36,7 @@ CASES = (
     case("sac", "loop", "narrow", env="Pendulum-v1", actions=1),
 )
 
-GROUPED, COMPILED_GROUPED, SBX_GROUPED = (
-    replace(one, name=f"{one.name}, 16 at once", options=one.options | {"group": 16})
-    for one in (OURS, COMPILED, SBX)
-)
+GROUPED, COMPILED_GROUPED, SBX_GROUPED = map(at_once, (OURS, COMPILED, SBX))
 
 STUDY = Study(
     name="compiled",

@@ -8,10 +8,9 @@ Writes ``benchmarks/results/off_policy.md``, ``.csv`` and ``.png``.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from _off_policy import COMPILED, NARROW, OURS, SB3, SB3_FUSED, SBX, TORCHRL, WIDE
+from _off_policy import COMPILED, NARROW, OURS, SB3, SB3_FUSED, SBX, TORCHRL, WIDE, at_once, case_of
 from _report import Ratio
 from _study import Study
 from contenders.case import OffPolicyCase
@@ -22,17 +21,8 @@ CARTPOLE = {"env": "CartPole-v1", "noise": 0.05}
 
 
 def case(algorithm: str, kind: str, **options: Any) -> OffPolicyCase:
-    threads, width, batch = (options[name] for name in ("threads", "width", "batch"))
-    what = {"update": "updates at the sizes of", "loop": "training loop, an update a frame,"}[kind]
-    env = options["env"]
-    return OffPolicyCase(
-        slug=f"{algorithm}-{kind}-{env.split('-')[0].lower()}",
-        title=f"{algorithm.upper()}, {what} {env}, {width}x{width}, batch {batch}, {threads} "
-        f"thread{'s' * (threads > 1)}",
-        kind=kind,
-        algorithm=algorithm,
-        **options,
-    )
+    slug = f"{algorithm}-{kind}-{options['env'].split('-')[0].lower()}"
+    return case_of(algorithm, kind, slug, **options)
 
 
 CASES = (
@@ -45,10 +35,7 @@ CASES = (
     *(case("dqn", kind, **CARTPOLE, **NARROW) for kind in ("update", "loop")),
 )
 
-GROUPED, COMPILED_GROUPED, SB3_GROUPED = (
-    replace(one, name=f"{one.name}, 16 at once", options=one.options | {"group": 16})
-    for one in (OURS, COMPILED, SB3)
-)
+GROUPED, COMPILED_GROUPED, SB3_GROUPED = map(at_once, (OURS, COMPILED, SB3))
 
 STUDY = Study(
     name="off_policy",

@@ -8,10 +8,7 @@ Writes ``benchmarks/results/sac.md``, ``.csv`` and ``.png``.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from _interleave import Contender
-from _off_policy import COMPILED, NARROW, OURS, SB3, SB3_FUSED, SBX, TORCHRL, WIDE
+from _off_policy import COMPILED, NARROW, OURS, SB3, SB3_FUSED, SBX, TORCHRL, WIDE, at_once
 from _study import Study
 from contenders.case import OffPolicyCase
 
@@ -55,13 +52,6 @@ CASES = (
 )
 
 
-def grouped(contender: Contender, *kinds: str) -> Contender:
-    """The same, but with 16 updates in one call, and in the loop after 16 frames."""
-    name = f"{contender.name}, 16 at once"
-    options = contender.options | {"group": 16}
-    return replace(contender, name=name, options=options, kinds=kinds)
-
-
 STUDY = Study(
     name="sac",
     title="Speed of SAC",
@@ -69,15 +59,15 @@ STUDY = Study(
     cases=CASES,
     contenders={
         "ours": OURS,
-        "ours-grouped": grouped(OURS, "update", "loop"),
+        "ours-grouped": at_once(OURS, "update", "loop"),
         "compiled": COMPILED,
-        "compiled-grouped": grouped(COMPILED, "update", "loop"),
+        "compiled-grouped": at_once(COMPILED, "update", "loop"),
         "torchrl": TORCHRL,
-        "torchrl-grouped": grouped(TORCHRL, "loop"),
+        "torchrl-grouped": at_once(TORCHRL, "loop"),
         "sb3": SB3,
         "sb3-fused": SB3_FUSED,
         "sbx": SBX,
-        "sbx-grouped": grouped(SBX, "update", "loop"),
+        "sbx-grouped": at_once(SBX, "update", "loop"),
     },
 )
 

@@ -7,7 +7,7 @@ import random
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +16,8 @@ import pytest
 import torch
 from torchrl.envs.utils import exploration_type, set_exploration_type
 
+from torchrl_elegant.objectives.compiled import loss as compiled_loss
+from torchrl_elegant.objectives.compiled.recording import Recording
 from torchrl_elegant.trainers import clock
 
 # For the processes that tests start; this one's threads are set below.
@@ -51,6 +53,19 @@ def exploration_is_left_as_it_was() -> Iterator[None]:
     after = exploration_type()
     set_exploration_type(before).__enter__()
     assert after is before
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Recording]:
+    """Recordings of updates, which run as they are: a compiler takes seconds for each."""
+    made: list[Recording] = []
+
+    def as_recorded(recording: Recording, given: object) -> Callable[..., list[torch.Tensor]]:
+        made.append(recording)
+        return lambda given: recording.graph(*recording.arguments(given))
+
+    monkeypatch.setattr(compiled_loss, "compile_recording", as_recorded)
+    return made
 
 
 class Hand:

@@ -9,14 +9,13 @@ import importlib.util
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from faults.runs import SCRIPTS, SMALL, environment
+from faults.runs import SMALL, run
 
 from torchrl_elegant.algorithms import ALGORITHMS, DQNConfig, SACConfig
 from torchrl_elegant.cli import other_names
@@ -34,19 +33,6 @@ def call(capsys: pytest.CaptureFixture, *words: str, command=train_command) -> t
     code = command(words, program="script.py", **named)
     streams = capsys.readouterr()
     return code, streams.out, streams.err
-
-
-def run(words, *, script: str = "train_sac.py", cwd: Path | None = None):
-    """A script from its start to its end."""
-    return subprocess.run(
-        [sys.executable, str(SCRIPTS / script), *words],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        cwd=cwd,
-        timeout=180,
-        check=False,
-    )
 
 
 def refused(capsys: pytest.CaptureFixture, *words: str, command=train_command) -> str:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from cli import wrong_lines
-from faults.runs import SCRIPTS, environment
+from faults.runs import run
 
 # Of the lines that are read every so many-th; of those that are accepted so many are trained.
 READ, TRAINED = 7, 12
@@ -63,15 +61,7 @@ def test_other_commands_refuse_in_one_line_too(every):
     ],
 )
 def test_a_process_ends_with_its_code_and_no_signal(tmp_path, script, words, code):
-    done = subprocess.run(
-        [sys.executable, str(SCRIPTS / script), *words],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        cwd=tmp_path,
-        timeout=120,
-        check=False,
-    )
+    done = run(words, script=script, cwd=tmp_path)
     assert done.returncode == code
     assert "Traceback" not in done.stderr
     if code:

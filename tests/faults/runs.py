@@ -56,13 +56,16 @@ def start(
         )
 
 
-def run(words: Sequence[str], *, script: str = "train_sac.py") -> subprocess.CompletedProcess:
+def run(
+    words: Sequence[str], *, script: str = "train_sac.py", cwd: Path | None = None
+) -> subprocess.CompletedProcess:
     """A script from its start to its end."""
     return subprocess.run(
         [sys.executable, str(SCRIPTS / script), *words],
         capture_output=True,
         text=True,
         env=environment(),
+        cwd=cwd,
         timeout=PATIENCE,
         check=False,
     )

@@ -1,4 +1,4 @@
-"""When an update is compiled, and runs that compile theirs."""
+"""Runs that compile their updates, and those that do not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from torchrl_elegant import DQNConfig, PPOConfig, SACConfig, resume, train
-from torchrl_elegant.objectives.compiled import loss as module
 from torchrl_elegant.objectives.compiled.loss import CompiledLoss
 from torchrl_elegant.runs import Trial
 from torchrl_elegant.trainers.family import family_of
@@ -15,19 +14,6 @@ from torchrl_elegant.trainers.run_config import RunConfig
 
 SMALL = {"num_cells": (8,), "batch_size": 8, "warmup": 20}
 RUN = {"eval_episodes": 1, "progress": False, "logger": "none"}
-
-
-@pytest.fixture
-def graphs(monkeypatch):
-    """Graphs as they were recorded: a compiler takes seconds for each."""
-    made = []
-
-    def as_recorded(recording, given):
-        made.append(recording)
-        return lambda given: recording.graph(*recording.arguments(given))
-
-    monkeypatch.setattr(module, "compile_recording", as_recorded)
-    return made
 
 
 @pytest.mark.parametrize(

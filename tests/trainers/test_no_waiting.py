@@ -10,7 +10,6 @@ from no_sync import NoSync
 
 from torchrl_elegant import PPOConfig, SACConfig, Trial
 from torchrl_elegant.functional import devices
-from torchrl_elegant.objectives.compiled import loss as compiled
 
 OPTIONS = {"normalize_observation": True, "normalize_value": True, "reward_scale": 0.5}
 SMALL = {"num_cells": (8,), "batch_size": 64}
@@ -44,14 +43,7 @@ def test_nothing_waits_for_the_device(name, as_on_a_device):
 
 
 @pytest.mark.parametrize("name", ["ppo with options", "sac with options"])
-def test_a_recorded_update_waits_for_nothing_and_keeps_its_shapes(
-    name, as_on_a_device, monkeypatch
-):
-    def as_recorded(recording, given):
-        return lambda given: recording.graph(*recording.arguments(given))
-
-    # Without kernels, whose compiler takes seconds.
-    monkeypatch.setattr(compiled, "compile_recording", as_recorded)
+def test_a_recorded_update_waits_for_nothing_and_keeps_its_shapes(name, as_on_a_device, graphs):
     config = replace(CONFIGS[name], compile=True)
     with Trial(
         config, "elegant/chasing", num_envs=32, total_frames=32 * 64, frames_per_batch=32 * 4

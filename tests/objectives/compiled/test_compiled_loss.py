@@ -104,16 +104,6 @@ def warned(caplog):
     return [record.message for record in caplog.records if record.levelname == "WARNING"]
 
 
-def plain_graph(recording, given):
-    return lambda given: recording.graph(*recording.arguments(given))
-
-
-@pytest.fixture
-def graphs(monkeypatch):
-    """Graphs as they were recorded: a compiler takes seconds for each."""
-    monkeypatch.setattr(module, "compile_recording", plain_graph)
-
-
 def assert_same(plain, compiled, batches, **close):
     expected, found = run(plain, batches), run(compiled, batches)
     assert [sorted(terms) for terms in found[0]] == [sorted(terms) for terms in expected[0]]

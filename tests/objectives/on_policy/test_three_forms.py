@@ -11,7 +11,6 @@ from tensordict import TensorDict
 
 from torchrl_elegant.objectives import A2CLoss, ClipPPOLoss
 from torchrl_elegant.objectives.common.update_loss import minimized
-from torchrl_elegant.objectives.compiled import loss as compiled_loss
 from torchrl_elegant.objectives.compiled.loss import CompiledLoss
 
 ROWS = 32
@@ -165,10 +164,6 @@ for other in ACTORS[1:]:
     CASES += [(ClipPPOLoss, "all", other), (A2CLoss, "entropy", other)]
 
 
-def as_recorded(recording, given):
-    return lambda given: recording.graph(*recording.arguments(given))
-
-
 def differentiated(loss, rows, form):
     """Terms and gradients of a copy of ``loss`` in one of the forms."""
     twin = deepcopy(loss)
@@ -182,10 +177,9 @@ def differentiated(loss, rows, form):
     return {name: value.detach() for name, value in terms.items()}, gradients(twin)
 
 
+@pytest.mark.usefixtures("graphs")
 @pytest.mark.parametrize(("kind", "name", "actor"), CASES)
-def test_all_forms_agree(kind, name, actor, monkeypatch):
-    # A compiler takes seconds for each, and another test holds it to the graph.
-    monkeypatch.setattr(compiled_loss, "compile_recording", as_recorded)
+def test_all_forms_agree(kind, name, actor):
     loss, rows = loss_of(actor, loss=kind, **(OPTIONS | OF_PPO)[name])
     recorded = differentiated(loss, rows, "differentiated")
     assert all(grad.abs().max() > 0 for grad in recorded[1].values())

@@ -200,10 +200,12 @@ class CompiledLoss:
         with _untouched(self._module, values):
             second = record(again, values)
         used = {key for key, used in zip(again.leaves, second.used, strict=True) if used}
-        same = [node.target for node in first.graph.graph.nodes if node.op != "placeholder"] == [
-            node.target for node in second.graph.graph.nodes if node.op != "placeholder"
-        ]
+        same = _operations(first) == _operations(second)
         return set() if used & late.keys() or not same else set(late)
+
+
+def _operations(recording: Recording) -> list[Any]:
+    return [node.target for node in recording.graph.graph.nodes if node.op != "placeholder"]
 
 
 class _Update:
@@ -237,7 +239,7 @@ class _Update:
 
 
 class _Parts:
-    """What a recording rests on in a module beside the numbers in its tensors."""
+    """State of a module that a recording rests on, beside the numbers in its tensors."""
 
     def __init__(self, module: nn.Module) -> None:
         parts = list(module.modules())
