@@ -17,6 +17,7 @@ from contenders.case import OffPolicyCase
 CHEETAH, CARTPOLE = {"env": "HalfCheetah-v5", "actions": 6}, {"env": "CartPole-v1", "noise": 0.05}
 SIZES: dict[str, dict[str, Any]] = {
     "narrow": NARROW,
+    "narrow-two": NARROW | {"threads": 2, "processors": 2},
     "wide": WIDE | {"threads": 1, "processors": 1},
     "wide-two": WIDE,
 }

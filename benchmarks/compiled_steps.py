@@ -26,7 +26,8 @@ from torch._inductor.runtime.cache_dir_utils import temporary_cache_dir
 
 from torchrl_elegant import SACConfig, make_env
 from torchrl_elegant.objectives import compiled
-from torchrl_elegant.objectives.compiled.products import choose_products
+from torchrl_elegant.objectives.compiled.compiler import compile_recording
+from torchrl_elegant.objectives.compiled.kernels import kernels
 from torchrl_elegant.objectives.compiled.recording import Recording
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.off_policy import row_keys
@@ -36,16 +37,18 @@ SIZES = {"64x64, batch 64": (64, 64), "256x256, batch 256": (256, 256)}
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A way to run a recorded update; without ``options`` its operations run one by one."""
+    """A way to run a recorded update; without ``options`` its operations run one by one.
+
+    ``kernels`` of this package take the place of products, or of products and of Adam's step.
+    """
 
     name: str
     options: dict[str, Any] | None = None
-    products: bool = False
+    kernels: tuple[str, ...] = ()
 
     def run_of(self, recording: Recording, given: list[torch.Tensor]) -> Callable[..., Any]:
-        if self.products:
-            choose_products(recording.graph.graph)
-            recording.graph.recompile()
+        if "products" in self.kernels:
+            return compile_recording(recording, given)
         graph: Any = recording.graph
         if self.options is not None:
             config: Any = {"config_patches": self.options}
@@ -68,7 +71,8 @@ VARIANTS = (
     Variant(name="compiled, kernels called from Python", options={}),
     Variant(name="compiled, with inductor's own products where they win", options=TUNED),
     Variant(name="compiled, kernels called from C++", options=WRAPPED),
-    Variant(name="the same, products by the faster library", options=WRAPPED, products=True),
+    Variant(name="the same, products by our kernel", kernels=("products",)),
+    Variant(name="the same, Adam by our kernel, as `compile=true`", kernels=("products", "adam")),
 )
 
 
@@ -77,7 +81,10 @@ def learner_of(config: SACConfig, env: Any, variant: Variant | None) -> Learner:
     if variant is None:
         return Learner(config.assemble(env))
     compiled.loss.compile_recording = variant.run_of  # type: ignore[assignment]
-    return Learner(config.assemble(env), compile=True)
+    learner = Learner(config.assemble(env), compile=True)
+    if "adam" not in variant.kernels:
+        learner.optimizer.defaults["compiled"] = False
+    return learner
 
 
 def measure(width: int, rows: int, arguments: argparse.Namespace) -> list[list[str]]:
@@ -86,10 +93,15 @@ def measure(width: int, rows: int, arguments: argparse.Namespace) -> list[list[s
     updates: dict[str, Callable[[], Any]] = {}
     seconds: dict[str, float] = {}
     for variant in (None, *VARIANTS):
+        folder = tempfile.TemporaryDirectory()
+        os.environ["XDG_CACHE_HOME"] = folder.name  # each variant compiles for itself
+        kernels.cache_clear()
+        start = time.perf_counter()
         learner = learner_of(config, env, variant)
+        assembled = time.perf_counter() - start
         batch = env.rollout(rows, break_when_any_done=False).reshape(-1)[:rows]
         update = partial(learner.update, batch.select(*row_keys(learner)))
-        start = time.perf_counter()
+        start = time.perf_counter() - assembled
         update()
         name = "plain" if variant is None else variant.name
         updates[name], seconds[name] = update, time.perf_counter() - start

@@ -8,7 +8,10 @@ import torch
 from torchrl_elegant import DQNConfig, PPOConfig, SACConfig, resume, train
 from torchrl_elegant.objectives.compiled.loss import CompiledLoss
 from torchrl_elegant.runs import Trial
-from torchrl_elegant.trainers.family import family_of
+from torchrl_elegant.runs.state import open_run
+from torchrl_elegant.runs.sweeps.folder import SweepFolder
+from torchrl_elegant.runs.train import stored_run
+from torchrl_elegant.trainers.family import FAMILIES, family_of
 from torchrl_elegant.trainers.ranks import Ranks
 from torchrl_elegant.trainers.run_config import RunConfig
 
@@ -31,14 +34,14 @@ RUN = {"eval_episodes": 1, "progress": False, "logger": "none"}
 )
 def test_the_planned_updates_alone_decide(config, frames, compiles):
     run = RunConfig(env=config.example, total_frames=frames, frames_per_batch=100)
-    assert family_of(run, config, Ranks.alone()).compiles is compiles
+    assert family_of(run, config, Ranks.alone()).config.compile is compiles
 
 
 def test_on_a_gpu_nobody_compiles_unasked():
     run = RunConfig(env="Pendulum-v1", total_frames=10**6)
     ranks = Ranks.alone(torch.device("cuda"))
-    assert not family_of(run, SACConfig(), ranks).compiles
-    assert family_of(run, SACConfig(compile=True), ranks).compiles
+    assert not family_of(run, SACConfig(), ranks).config.compile
+    assert family_of(run, SACConfig(compile=True), ranks).config.compile
 
 
 @pytest.mark.parametrize("config", [SACConfig, PPOConfig])
@@ -63,6 +66,49 @@ def test_a_compiled_run_goes_on(graphs, tmp_path):
     again = resume(str(tmp_path / "b"), total_frames=80)
     assert len(graphs) == 3
     assert again.history[-1]["updates"] == whole.history[-1]["updates"]
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Runs of 50 updates are worth compiling, and shorter ones are not."""
+    monkeypatch.setattr(FAMILIES["off_policy"], "worth_compiling", 50)
+
+
+@pytest.mark.parametrize(("frames", "compiles"), [(40, False), (80, True)])
+def test_a_run_that_goes_on_keeps_what_was_decided_at_its_start(
+    frames, compiles, soon, graphs, tmp_path
+):
+    run = RUN | {"seed": 3, "checkpoint_interval": 20, "total_frames": frames}
+    folder = train(SACConfig(**SMALL), "Pendulum-v1", folder=str(tmp_path / "a"), **run).folder
+    for more in (100, 120):
+        resume(folder, total_frames=more, updates_per_frame=0.25)
+        assert stored_run(folder)[2].compile is compiles
+    assert len(graphs) == 3 * compiles
+    # Asked again, it is decided anew.
+    resume(folder, total_frames=200, compile="auto", updates_per_frame=1.0)
+    assert stored_run(folder)[2].compile is True
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_run_without_a_checkpoint_starts_over_as_it_was_begun(graphs, tmp_path):
+    config = SACConfig(**SMALL)
+    folder = tmp_path / "a"
+    with (
+        Trial(config, "Pendulum-v1", total_frames=40, folder=str(folder)) as trial,
+        open_run(trial, folder=None),
+    ):
+        pass
+    resume(folder, total_frames=200, eval_episodes=1, progress=False, logger="none")
+    assert not graphs
+
+
+@pytest.mark.usefixtures("soon")
+def test_seeds_that_a_sweep_is_given_later_compile_as_the_others_do(tmp_path):
+    run = RunConfig(env="Pendulum-v1", total_frames=40)
+    sweep = SweepFolder.create(tmp_path / "sweep", run=run, config=SACConfig(**SMALL), seeds=1)
+    sweep.plan(seeds=2, total_frames=1000)
+    for seed in sweep.seeds:
+        assert stored_run(sweep.prepare(seed))[2].compile is False
 
 
 def test_targets_and_schedules_are_those_of_the_learner(graphs):

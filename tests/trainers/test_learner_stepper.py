@@ -32,10 +32,10 @@ def buffer():
     return TensorDictReplayBuffer(storage=LazyTensorStorage(500), batch_size=16)
 
 
-def make_trainer(config, frames=160, **options):
+def make_trainer(config, frames=160, kind=Trainer, compile=False, **options):
     torch.manual_seed(0)
-    learner = Learner(config(num_cells=(8,)).assemble(env()))
-    trainer = Trainer(
+    learner = Learner(config(num_cells=(8,)).assemble(env()), compile=compile)
+    trainer = kind(
         collector=Collector(env(), learner.policy, frames_per_batch=32, total_frames=frames),
         total_frames=frames,
         frame_skip=1,
@@ -152,6 +152,42 @@ def test_updates_without_having_seen_anything_are_refused():
     trainer, learner = make_trainer(partial(SACConfig, hterm=term))
     with pytest.raises(RuntimeError, match="must be shown all that is collected"):
         LearnerStepper(learner).step(trainer, env().rollout(8).reshape(-1))
+
+
+@pytest.mark.parametrize(
+    ("config", "recordings"), [(SACConfig, 1), (partial(DDPGConfig, actor_period=2), 2)]
+)
+def test_a_learner_that_compiles_does_so_inside_a_trainer(config, recordings, graphs):
+    moved = []
+    for compile in (False, True):
+        trainer, learner = make_trainer(config, compile=compile)
+        trainer.train()
+        assert learner.updates == 20
+        moved.append(values(learner.loss))
+        assert len(graphs) == compile * recordings
+    torch.testing.assert_close(*moved, rtol=1e-4, atol=1e-5)
+
+
+class Halving(Trainer):
+    """A trainer that computes losses in a way of its own."""
+
+    def compute_loss(self, sub_batch, method=None):
+        terms = super().compute_loss(sub_batch, method)
+        return {name: 0.5 * value for name, value in terms.items()}
+
+
+def test_a_trainer_that_computes_losses_its_own_way_goes_on_to(graphs, caplog):
+    batch, found = env().rollout(8).reshape(-1), []
+    for kind, compile in ((Halving, False), (Halving, True), (Trainer, False)):
+        trainer, learner = make_trainer(SACConfig, kind=kind, compile=compile)
+        stepper = LearnerStepper(learner)
+        torch.manual_seed(1)
+        found.append([stepper.step(trainer, batch.clone())["loss_qvalue"] for _ in range(2)])
+    torch.testing.assert_close(found[1], found[0], rtol=0.0, atol=0.0)
+    torch.testing.assert_close(2.0 * found[0][0], found[2][0])
+    assert not graphs
+    told = "not compiled, and slower for it: Halving computes losses in a way of its own"
+    assert [record.message for record in caplog.records].count(told) == 1
 
 
 def test_another_loss_is_refused():

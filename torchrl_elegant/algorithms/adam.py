@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
+from ctypes import c_double, c_int64, c_void_p
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
+from torch.optim import optimizer
 
 from torchrl_elegant.functional import norm_of
 from torchrl_elegant.functional.gradients import clip_gradients
+from torchrl_elegant.objectives.compiled.kernels import kernels
 
 #: Betas, learning rate, weight decay, epsilon, whether to maximize.
 Settings = tuple[Any, ...]
@@ -61,6 +67,74 @@ _SETTINGS = ("lr", "weight_decay", "eps", "maximize")
 _STATE = ("exp_avg", "exp_avg_sq", "step")
 
 
+class _OwnKernel:
+    """Step of an optimizer by ``own_adam``: addresses are gathered once, in the kernel's order."""
+
+    def __init__(self, library: Any, groups: list[dict[str, Any]], state: Any) -> None:
+        self._function = library.own_adam
+        self._groups = groups
+        self._params: list[Tensor] = [param for group in groups for param in group["params"]]
+        of_groups = [index for index, group in enumerate(groups) for _ in group["params"]]
+        states = [[state[param][name] for param in self._params] for name in _STATE]
+        # Keep the tensors alive: the kernel uses their addresses.
+        self._tensors = [*self._params, *chain.from_iterable(states)]
+        self._addresses, self._sizes = self._places()
+        tables = [map(Tensor.data_ptr, tensors) for tensors in (self._params, *states)]
+        self._tables = [array("q", each) for each in (self._sizes, of_groups, *tables)]
+        self._settings: list[Any] = []
+        self._numbers = array("d")
+
+    def reads_all(self) -> bool:
+        """True if the kernel can read all tensors of the optimizer."""
+        return all(map(_is_plain, self._tensors))
+
+    def fits(self) -> bool:
+        """True if all tensors are where they were, with as many numbers in the same order."""
+        ordered = all(map(Tensor.is_contiguous, self._params))
+        return ordered and self._places() == (self._addresses, self._sizes)
+
+    def step(self, max_norm: float | None) -> bool:
+        """Step, or False where a setting or a gradient is not one that the kernel knows."""
+        grads = [param.grad for param in self._params]
+        settings = [_settings_of(group) for group in self._groups]
+        if any(others for *_, others in settings):
+            return False
+        if not all(grad is None or grad.is_contiguous() for grad in grads):
+            return False
+        if settings != self._settings:
+            self._settings, self._numbers = settings, array("d")
+            for group, (*numbers, _) in zip(self._groups, settings, strict=True):
+                self._numbers.extend(numbers * len(group["params"]))
+        found = array("q", [0 if grad is None else grad.data_ptr() for grad in grads])
+        tables: list[array[Any]] = [*self._tables, self._numbers, found]
+        self._function(
+            c_int64(len(grads)),
+            *(c_void_p(table.buffer_info()[0]) for table in tables),
+            c_double(-1.0 if max_norm is None else max_norm),
+        )
+        # As operations of PyTorch do: graphs that were built before must not go backward any more.
+        increment_version(self._params)
+        return True
+
+    def _places(self) -> tuple[list[int], list[int]]:
+        return [*map(Tensor.data_ptr, self._tensors)], [*map(Tensor.numel, self._params)]
+
+
+def _settings_of(group: dict[str, Any]) -> tuple[Any, ...]:
+    """Numbers of a group, and whether it asks for what the kernel does not do.
+
+    A rate may be a tensor whose number changes in place.
+    """
+    beta1, beta2 = group["betas"]
+    numbers = (group["lr"], beta1, beta2, group["weight_decay"], group["eps"])
+    sign = -1.0 if group["maximize"] else 1.0
+    return (*map(float, numbers), sign, group["amsgrad"] or group["decoupled_weight_decay"])
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return tensor.dtype is torch.float32 and tensor.is_cpu and tensor.is_contiguous()
+
+
 class LeanAdam(torch.optim.Adam):
     """Fused Adam whose tensor lists are gathered once instead of at every step.
 
@@ -91,6 +165,47 @@ class LeanAdam(torch.optim.Adam):
         self._step_supports_amp_scaling = False
         self._lists: dict[int, tuple[list[Tensor], ...]] = {}
         self._one = torch.ones(())
+        self.defaults["compiled"] = False
+        self._kernel: _OwnKernel | None = None
+
+    def compile(self) -> None:
+        """Let ``step_alone`` use a kernel of this package: a third of the time.
+
+        Same equations, equal up to rounding. ``step`` is as before. On another device than the CPU,
+        with other numbers than those of 32 bits, and without a C++ compiler nothing changes.
+        """
+        params = [param for group in self.param_groups for param in group["params"]]
+        self.defaults["compiled"] = all(p.is_cpu and p.dtype is torch.float32 for p in params)
+
+    def step_alone(self) -> None:
+        """Step without a closure. Uses the kernel if it can and nothing is hooked to ``step``."""
+        if not self.defaults["compiled"] or self._is_hooked() or not self._step_by_kernel():
+            self.step()
+
+    def _is_hooked(self) -> bool:
+        # A scheduler of rates puts a function of its own in the place of `step`.
+        return "step" in self.__dict__ or any(
+            (
+                self._optimizer_step_pre_hooks,
+                self._optimizer_step_post_hooks,
+                optimizer._global_optimizer_pre_hooks,
+                optimizer._global_optimizer_post_hooks,
+            )
+        )
+
+    def _step_by_kernel(self) -> bool:
+        if self._kernel is None or not self._kernel.fits():
+            self._kernel, library = None, kernels()
+            groups = self.param_groups
+            # PyTorch's own step creates what is missing.
+            is_complete = all(param in self.state for group in groups for param in group["params"])
+            if library is None or not is_complete:
+                return False
+            found = _OwnKernel(library, groups, self.state)
+            if not found.reads_all():
+                return False
+            self._kernel = found
+        return self._kernel.step(self.max_grad_norm)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> Any:
@@ -155,10 +270,11 @@ class LeanAdam(torch.optim.Adam):
         self._step_supports_amp_scaling = False
         self._lists = {}
         self._one = torch.ones(())
+        self._kernel = None  # the moments are others now
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
-        self._lists = {}
+        self._lists, self._kernel = {}, None
 
     @staticmethod
     def _gradients(params: list[Tensor]) -> list[Tensor]:

@@ -63,9 +63,9 @@ class Trial:
         **fields: Any,
     ) -> None:
         run = run_config(config, env, **fields) if run is None else replace(run, **fields)
-        self.config, self.ranks = config, ranks or Ranks.alone(run.torch_device())
+        self.ranks = ranks or Ranks.alone(run.torch_device())
         self.family = family_of(run, config, self.ranks)
-        self.run = self.family.run
+        self.run, self.config = self.family.run, self.family.config
         self.random = RandomStreams(self._seed())
         self.environments = Environments(
             self.run,

@@ -30,8 +30,9 @@ class Family(ABC, Generic[Config]):
     """One run of one family: its checks, store, learner, source of frames, loop and resume rules.
 
     At construction it refuses, before anything is made, what the two configurations cannot do
-    together, and fills in ``run.frames_per_batch``. A subclass is registered by ``@family(name)``
-    and found by ``config.family``.
+    together, and fills in ``run.frames_per_batch`` and ``config.compile``: a run is stored with
+    what follows from the frames that it was begun with, and keeps it when it goes on. A subclass is
+    registered by ``@family(name)`` and found by ``config.family``.
 
     Args:
         run: what is trained, and for how long.
@@ -51,6 +52,8 @@ class Family(ABC, Generic[Config]):
         self.run = run
         self.check()
         self.run = replace(run, frames_per_batch=self._frames_per_batch())
+        if config.compile == "auto":
+            self.config = replace(config, compile=self._is_worth_compiling())
         #: Configuration of this rank's share.
         self.share = self._share()
 
@@ -74,18 +77,16 @@ class Family(ABC, Generic[Config]):
     def learner(self, parts: Parts) -> Learner:
         """The learner of the parts, with an empty ledger."""
         ranks = self.ranks if self.ranks.count > 1 else None
-        return self.learner_class(parts, ledger=self.ledger(), ranks=ranks, compile=self.compiles)
+        compile = self.config.compile is True
+        return self.learner_class(parts, ledger=self.ledger(), ranks=ranks, compile=compile)
 
     @property
     @abstractmethod
     def planned_updates(self) -> float:
         """Updates of the whole run."""
 
-    @property
-    def compiles(self) -> bool:
-        """True if the update is compiled: by the planned updates alone where none has said so."""
-        if self.config.compile != "auto":
-            return self.config.compile
+    def _is_worth_compiling(self) -> bool:
+        """True for as many updates as pay on this device: by the plan of the run alone."""
         on_cpu = torch.device(self.ranks.device).type == "cpu"
         return on_cpu and self.planned_updates >= self.worth_compiling
 

@@ -80,6 +80,8 @@ class Learner:
         if isinstance(self.optimizer, LeanAdam) and self.max_grad_norm is not None:
             # It clips while it steps.
             self.optimizer.max_grad_norm, self.max_grad_norm = self.max_grad_norm, None
+        if compile and isinstance(self.optimizer, LeanAdam):
+            self.optimizer.compile()
         self._params = [p for group in self.optimizer.param_groups for p in group["params"]]
         self._checks_each_update = devices.reads_at_once(self.device)
         for add_on in self.add_ons.values():
@@ -93,7 +95,10 @@ class Learner:
             self._average_over(self.ranks, terms)
         if self.max_grad_norm is not None:
             self._clip(self.max_grad_norm)
-        self.optimizer.step()
+        if isinstance(self.optimizer, LeanAdam):
+            self.optimizer.step_alone()
+        else:
+            self.optimizer.step()
         self.optimizer.zero_grad()
         if self.target_updater is not None:
             self.target_updater.step()
@@ -115,6 +120,11 @@ class Learner:
     def device(self) -> Any:
         """Device of the policy that learns."""
         return next(self.policy.parameters()).device
+
+    @property
+    def compiles(self) -> bool:
+        """True if updates are computed by a compiled function."""
+        return isinstance(self._update_loss, CompiledLoss)
 
     @property
     def metric_names(self) -> list[str]:

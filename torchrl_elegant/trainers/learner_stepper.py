@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -11,9 +12,12 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.trainers import OptimizationStepper, Trainer
 
+from torchrl_elegant.objectives.common.update_loss import UpdateLoss
 from torchrl_elegant.objectives.common.whole_loss import as_update_loss
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.loss_adapter import TrainerLoss
+
+logger = logging.getLogger(__name__)
 
 
 class LearnerStepper(OptimizationStepper):
@@ -25,6 +29,9 @@ class LearnerStepper(OptimizationStepper):
     the same loss object. A learner that wants to see what is collected, such as one with the
     H-term or with running scales, is shown each batch before the trainer's own hooks are. What
     moves over a run, such as an exploration rate, moves with the trainer's frames.
+
+    A learner with ``compile=True`` computes its compiled loss itself. A trainer that computes
+    losses in a way of its own, as Ray's learners do, gets a warning, and plain updates.
 
     >>> from torchrl_elegant.algorithms import SACConfig
     >>> from torchrl_elegant.envs import make_env
@@ -39,6 +46,7 @@ class LearnerStepper(OptimizationStepper):
         self.learner, self._loss = learner, as_update_loss(learner.loss)
         self._last: dict[str, Tensor] = {}
         self._shown = not learner.sees_every_row
+        self._told = False
 
     def register(self, trainer: Trainer, name: str = "optimization_stepper") -> None:
         super().register(trainer, name)
@@ -64,7 +72,7 @@ class LearnerStepper(OptimizationStepper):
             )
         if 0 < trainer.total_frames < math.inf:
             self.learner.at(min(1.0, trainer.collected_frames / trainer.total_frames))
-        metrics = self.learner.update(sub_batch, TrainerLoss(self._loss, trainer))
+        metrics = self.learner.update(sub_batch, self._through(trainer))
         buffer = getattr(trainer, "replay_buffer", None)
         if buffer is not None and hasattr(buffer, "update_tensordict_priority"):
             buffer.update_tensordict_priority(sub_batch)
@@ -75,6 +83,20 @@ class LearnerStepper(OptimizationStepper):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         self.learner.load_state_dict(state_dict)
+
+    def _through(self, trainer: Trainer) -> UpdateLoss | None:
+        """The loss as ``trainer`` evaluates it; None for the learner's own, which is compiled."""
+        if self.learner.compiles:
+            # TorchRL's method calls the loss and does nothing else.
+            if getattr(trainer.compute_loss, "__func__", None) is Trainer.compute_loss:
+                return None
+            if not self._told:
+                self._told = True
+                logger.warning(
+                    "not compiled, and slower for it: %s computes losses in a way of its own",
+                    type(trainer).__name__,
+                )
+        return TrainerLoss(self._loss, trainer)
 
     def _show(self, batch: TensorDictBase) -> TensorDictBase:
         self.learner.observe(batch)

@@ -18,7 +18,7 @@ from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import make_env
 from torchrl_elegant.trainers.learner import Learner
-from torchrl_elegant.trainers.off_policy import draw
+from torchrl_elegant.trainers.off_policy import draw, row_keys
 
 PACKAGES = ("torchrl_elegant", "torchrl", "tensordict", "torch")
 
@@ -78,9 +78,11 @@ def config_of(case: OffPolicyCase) -> OffPolicyConfig:
 def looper(
     case: OffPolicyCase, batches: Iterator[TensorDict], buffer: ReplayBuffer, learner: Learner
 ) -> Callable[[int], int]:
+    keys = row_keys(learner)
+
     def collect() -> int:
         frames = next(batches).reshape(-1)
-        buffer.extend(frames.select(*learner.loss.in_keys))
+        buffer.extend(frames.select(*keys))
         return frames.numel()
 
     warm = 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import threading
+import time
 from copy import deepcopy
 from functools import partial
 
@@ -12,6 +14,7 @@ from tensordict import TensorDict
 from tensordict.nn import NormalParamExtractor, TensorDictModule
 from torch import nn
 from torchrl import objectives
+from torchrl.envs.utils import exploration_type
 from torchrl.modules import MLP, ProbabilisticActor, QValueActor, TanhNormal, ValueOperator
 from torchrl.objectives import LossModule
 
@@ -21,6 +24,7 @@ from torchrl_elegant.envs import make_env
 from torchrl_elegant.objectives.common.whole_loss import as_update_loss
 from torchrl_elegant.objectives.compiled import compiler
 from torchrl_elegant.objectives.compiled import loss as module
+from torchrl_elegant.objectives.compiled.kernels import kernels
 from torchrl_elegant.objectives.compiled.loss import CompiledLoss
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.off_policy import row_keys
@@ -170,7 +174,8 @@ def test_to_record_changes_nothing():
     parameter.grad = torch.full_like(parameter, 2.0)
     before, state = torch.get_rng_state(), deepcopy(compiled.loss.state_dict())
     batch = batches[0].clone()
-    loss._compile(batch, True)
+    about = True, exploration_type(), False, batch.batch_size
+    loss._compile(batch, about, module._entries(batch))
     assert torch.equal(torch.get_rng_state(), before)
     torch.testing.assert_close(compiled.loss.state_dict(), state, rtol=0, atol=0)
     assert bool((parameter.grad == 2.0).all())
@@ -198,8 +203,6 @@ def set_entry(loss):
 
 
 CHANGES = {
-    "mode": lambda loss: loss.eval(),
-    "hidden mode": lambda loss: loss.actor_network.eval(),
     "number": lambda loss: setattr(loss, "loss_function", "l1"),
     "data": lambda loss: nn.utils.vector_to_parameters(
         torch.linspace(-1.0, 1.0, sum(p.numel() for p in loss.parameters())), loss.parameters()
@@ -209,9 +212,7 @@ CHANGES = {
 
 
 @pytest.mark.usefixtures("graphs")
-@pytest.mark.parametrize(
-    "change", ["cast", "assigned", "mode", "hidden mode", "number", "data", "entry"]
-)
+@pytest.mark.parametrize("change", ["cast", "assigned", "number", "data", "entry"])
 def test_a_loss_that_changed_is_recorded_again(change):
     plain, compiled, batches = pair(config_of("sac", {}))
     run(compiled, batches, 2)
@@ -235,20 +236,12 @@ def test_a_loss_that_changed_is_recorded_again(change):
 
 
 @pytest.mark.usefixtures("graphs")
-def test_batches_of_other_forms_are_recorded_or_computed_as_they_are(caplog):
+def test_eight_forms_of_batches_are_recorded_and_no_more(caplog):
     _, compiled, batches = pair(config_of("sac", {}))
     loss = compiled._update_loss
     for rows in (4, 8, 4):
         loss.backward_terms(batches[0][:rows].clone())
     assert len(loss._kinds) == 2
-    columns = batches[0].clone()
-    turned = columns.get("observation").t().contiguous().t()
-    assert not turned.is_contiguous()
-    found = []
-    for batch in (columns, columns.clone(False).set("observation", turned)):
-        torch.manual_seed(6)
-        found.append(loss.backward_terms(batch))
-    torch.testing.assert_close(found[1], found[0])
     wide = torch.cat(batches)
     for rows in range(1, 20):
         loss.backward_terms(wide[:rows].clone())
@@ -260,8 +253,10 @@ def test_without_a_compiler_it_runs_as_it_is(monkeypatch, caplog, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CXX", "no-such-compiler")
+    kernels.cache_clear()
     plain, compiled, batches = pair(config_of("ddpg", {"num_cells": (7,)}))
     expected, found = run(plain, batches, 3), run(compiled, batches, 3)
+    kernels.cache_clear()
     torch.testing.assert_close(found[2], expected[2], rtol=0, atol=0)
     told = [text for text in warned(caplog) if "not compiled" in text]
     assert len(told) == 1
@@ -280,7 +275,8 @@ class Draws(nn.Module):
 def test_what_cannot_be_recorded_is_told_and_computed_as_before(caplog):
     plain, compiled, batches = pair(config_of("ddpg", {"networks": {"actor": Draws()}}))
     expected, found = run(plain, batches, 3), run(compiled, batches, 3)
-    torch.testing.assert_close(found[2], expected[2], rtol=0, atol=0)
+    # But for the optimizer, whose kernel has other roundings.
+    torch.testing.assert_close(found[2], expected[2], rtol=1e-6, atol=1e-7)
     told = [text for text in warned(caplog) if "not compiled" in text]
     assert len(told) == 1
     assert "draws random numbers by" in told[0]
@@ -423,19 +419,99 @@ def test_what_a_call_keeps_in_python_is_refused(says, told, caplog):
     _, compiled, batch = own(says)
     batch.set_non_tensor("task", "walk")
     compiled.backward_terms(batch)
-    assert list(compiled._kinds.values()) == [None]
+    assert [kind.run for kind in compiled._kinds] == [None]
     assert told in warned(caplog)[0]
 
 
-@pytest.mark.usefixtures("graphs")
-def test_a_decision_by_a_buffer_is_made_again():
+def test_decisions_by_a_buffer_are_made_again_and_kept(graphs):
     loss, compiled, batch = own(
         lambda loss, data: plain_says(loss, data) * (2.0 if loss.level > 2.0 else 1.0)
     )
+    for level in (1.0, 3.0) * 5:
+        loss.level.fill_(level)
+        found = compiled.backward_terms(batch)["loss_own"]
+        torch.testing.assert_close(found, loss(batch)["loss_own"].detach())
+    assert len(graphs) == 2
+
+
+def reads_any_number(loss, data):
+    return loss.net.weight.sum() * data["observation"].float().sum(-1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda x: x.t().contiguous().t(), lambda x: x.double(), lambda x: x[:, :2], lambda x: x],
+    ids=["strides", "type", "shape", "none"],
+)
+def test_batches_of_equal_names_and_other_forms_have_recordings_of_their_own(
+    change, graphs, caplog
+):
+    loss, compiled, batch = own(reads_any_number)
+    other = batch.clone().set("observation", change(batch["observation"].clone()))
+    for _ in range(2):
+        for each in (batch, other):
+            loss.zero_grad()
+            expected = loss(each)["loss_own"]
+            (gradient,) = torch.autograd.grad(expected, loss.net.weight)
+            found = compiled.backward_terms(each)["loss_own"]
+            torch.testing.assert_close(found, expected.detach())
+            torch.testing.assert_close(loss.net.weight.grad, gradient)
+    forms = 1 if change(batch["observation"]) is batch["observation"] else 2
+    assert len(graphs) == len(compiled._kinds) == forms
+    assert not warned(caplog)
+
+
+def test_a_batch_on_another_device_is_of_another_form():
+    batch = torch.ones(2, 3)
+    assert module._forms([batch]) == module._forms([batch.clone()])
+    assert module._forms([batch]) != module._forms([batch.to("meta")])
+    assert module._forms([batch]) != module._forms([batch.clone().requires_grad_()])
+
+
+def test_a_mistaken_batch_does_not_spoil_the_right_ones(graphs, caplog):
+    _, compiled, batch = own(plain_says)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="dtype"):
+            compiled.backward_terms(batch.double())
     compiled.backward_terms(batch)
-    loss.level.fill_(3.0)
-    found = compiled.backward_terms(batch)["loss_own"]
-    torch.testing.assert_close(found, loss(batch)["loss_own"].detach())
+    assert [kind.run is None for kind in compiled._kinds] == [True, False]
+    assert len(warned(caplog)) == len(graphs) == 1
+
+
+@pytest.mark.usefixtures("graphs")
+def test_a_batch_that_no_graph_can_read_is_computed_as_it_is(caplog):
+    loss, compiled, batch = own(
+        lambda loss, data: loss.net(data["observation"].to_dense().relu() + 0.0)
+    )
+    compiled.backward_terms(batch)
+    sparse = batch.clone(False)
+    sparse._tensordict["observation"] = batch["observation"].to_sparse_csr()
+    for _ in range(2):
+        found = compiled.backward_terms(sparse)["loss_own"]
+        torch.testing.assert_close(found.detach(), loss(batch)["loss_own"].detach())
+    assert len(warned(caplog)) == 1
+
+
+def adds_what_it_leaves(loss, data):
+    """With four rows it writes `noted`; with others it reads it, where it is there."""
+    says = plain_says(loss, data)
+    if len(data) == 4:
+        data.set("noted", says.detach())
+    elif "noted" in data:
+        says = says + data["noted"]
+    return says
+
+
+@pytest.mark.usefixtures("graphs")
+def test_what_one_kind_leaves_and_ignores_another_may_read():
+    loss, compiled, batch = own(adds_what_it_leaves)
+    for _ in range(2):
+        compiled.backward_terms(batch)
+    assert "noted" in batch
+    assert len(compiled._kinds) == 1
+    for each in (batch.exclude("noted")[:2], batch[:2]):
+        found = compiled.backward_terms(each.clone())["loss_own"]
+        torch.testing.assert_close(found, loss(each)["loss_own"].detach())
 
 
 @pytest.mark.usefixtures("graphs")
@@ -495,3 +571,31 @@ def test_a_nested_entry_that_is_missing_makes_another_kind():
     compiled.backward_terms(full)
     compiled.backward_terms(full.exclude(("a", "b")))
     assert len(compiled._kinds) == 2
+
+
+def test_one_thread_records_at_a_time(graphs, monkeypatch):
+    losses = [own(plain_says) for _ in range(2)]
+    inside, most, record = [], [], module.record
+
+    def slow(*given):
+        inside.append(threading.get_ident())
+        time.sleep(0.1)  # for the other to come in, if it may
+        most.append(len(inside))
+        found = record(*given)
+        inside.pop()
+        return found
+
+    monkeypatch.setattr(module, "record", slow)
+    threads = [
+        threading.Thread(target=compiled.backward_terms, args=(batch,))
+        for _, compiled, batch in losses
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1, 1]
+    assert len(graphs) == 2
+    for loss, compiled, batch in losses:
+        found = compiled.backward_terms(batch)["loss_own"]
+        torch.testing.assert_close(found, loss(batch)["loss_own"].detach())

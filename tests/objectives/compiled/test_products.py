@@ -1,17 +1,19 @@
-"""Products by another library: the same numbers, and a choice that is made once."""
+"""Products by the own kernel: the same numbers, and a choice that is made once."""
 
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 import torch
 
 from torchrl_elegant.objectives.compiled import products
-from torchrl_elegant.objectives.compiled.products import choose_products, product
+from torchrl_elegant.objectives.compiled.compiler import compile_recording
+from torchrl_elegant.objectives.compiled.products import choose_products, own_product
 from torchrl_elegant.objectives.compiled.recording import record
 
-OWN = torch.ops.torchrl_elegant.product.default
+OWN = products.OWN_PRODUCT
 
 
 def chosen(function, *given):
@@ -93,11 +95,98 @@ def test_measuring_draws_no_random_numbers(monkeypatch, tmp_path):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_where_the_library_is_missing_nothing_changes(monkeypatch):
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+@pytest.mark.usefixtures("always")
+def test_without_a_compiler_products_stay_with_torch(monkeypatch):
+    monkeypatch.setattr(products, "kernels", lambda: None)
     x = torch.ones(2, 2)
     assert chosen(lambda a, b: [a @ b], x, x)[1] == 0
-    assert torch.equal(product(x, x), x @ x)
+    with pytest.raises(RuntimeError, match="needs a C\\+\\+ compiler"):
+        own_product(x, x)
+
+
+SIZES = (1, 2, 4, 5, 6, 7, 12, 16, 17, 23, 33, 64, 65, 100)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_products_of_all_sizes_and_layouts(threads):
+    torch.set_num_threads(threads)
+    draw = random.Random(threads)
+    cases = [draw.choices(SIZES, k=3) for _ in range(150)]
+    cases += [(256, 256, 256), (7, 600, 520), (130, 300, 600), (600, 40, 70)]  # several threads
+    for rows, depth, width in cases:
+        left, right = torch.randn(rows, depth), torch.randn(depth, width)
+        if draw.random() < 0.5:
+            left = left.t().contiguous().t()
+        if draw.random() < 0.5:
+            right = right.t().contiguous().t()
+        if draw.random() < 0.3:  # every second row and column of a wider matrix
+            right = torch.randn(2 * depth, 2 * width)[::2, ::2]
+        bias = torch.randn(width) if draw.random() < 0.5 else None
+        if draw.random() < 0.3:  # several members, of which the left ones are one and the same
+            left, right = left.expand(3, *left.shape), torch.stack([right, 2 * right, -right])
+            bias = None if bias is None else torch.stack([bias, bias + 1, bias + 2])[:, None]
+        expected = left.double() @ right.double() + (0.0 if bias is None else bias.double())
+        found = own_product(left, right, bias)
+        assert found.is_contiguous()
+        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("always")
+def test_compiled_code_calls_the_kernel_by_its_own_name(tmp_path):
+    """Through PyTorch's dispatcher and Python it would take ten times as long."""
+
+    def products_of(x, w, b, y, v, c):
+        return [x @ w, torch.addmm(b, x, w), x.t() @ x, torch.bmm(y, v), torch.baddbmm(c, y, v)]
+
+    shared = torch.randn(9, 5).expand(3, 9, 5)
+    bias = torch.randn(3, 1, 7)
+    given = [torch.randn(9, 5), torch.randn(7, 5).t(), torch.randn(7)]
+    given += [shared, torch.randn(3, 7, 5).transpose(1, 2), bias]
+    recording = record(products_of, given)
+    found = compile_recording(recording, given)(given)
+    torch.testing.assert_close(found, products_of(*given), rtol=1e-5, atol=1e-5)
+    code = "".join(path.read_text() for path in tmp_path.rglob("*.cpp"))
+    assert code.count("aoti_torch_cpu_own_product(") == 1 + 5  # the declaration, and the calls
+    assert "mm_out" not in code
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"left": torch.ones(2, 4)}, "must be \\[M, K\\] and \\[K, N\\]"),
+        ({"left": torch.ones(5, 2, 3)}, "must be"),
+        ({"left": torch.ones(2, 3, dtype=torch.float64)}, "`left` must have 32-bit numbers"),
+        ({"right": torch.ones(3, 4, device="meta")}, "`right` must have 32-bit numbers on the CPU"),
+        ({"bias": torch.ones(2, 4)}, "`bias` must have one number a column"),
+        ({"bias": torch.ones(8)[::2]}, "`bias` must have one number a column"),
+    ],
+)
+def test_what_the_kernel_would_read_wrongly_is_refused(changed, message):
+    given = {"left": torch.ones(2, 3), "right": torch.ones(3, 4), "bias": torch.ones(4)}
+    with pytest.raises(ValueError, match=message):
+        own_product(**{**given, **changed})
+
+
+def test_products_of_nothing():
+    assert own_product(torch.ones(0, 3), torch.ones(3, 4)).shape == (0, 4)
+    assert own_product(torch.ones(2, 3), torch.ones(3, 0)).shape == (2, 0)
+    bias = torch.tensor([1.0, 2.0])
+    assert own_product(torch.ones(1, 0), torch.ones(0, 2), bias).tolist() == [[1.0, 2.0]]
+
+
+def test_numbers_that_are_not_finite_go_through():
+    left = torch.tensor([[float("nan"), 1.0], [float("inf"), 1.0], [1.0, 1.0]])
+    found = own_product(left, torch.ones(2, 1)).flatten()
+    assert found.isnan().tolist() == [True, False, False]
+    assert found[1:].tolist() == [float("inf"), 2.0]
+
+
+@pytest.mark.usefixtures("always")
+def test_biases_that_do_not_lie_together_stay_with_torch():
+    x, bias = torch.randn(4, 3), torch.randn(3, 2)[:, 0]
+    found, count = chosen(lambda a, b, c: [torch.addmm(c, a, b)], x, torch.eye(3), bias)
+    torch.testing.assert_close(found[0], x + bias)
+    assert count == 0
 
 
 @pytest.mark.usefixtures("always")

@@ -12,7 +12,11 @@ import torch
 from torch import Tensor
 
 from torchrl_elegant.objectives.compiled.cache import folder_of, forget, is_kept, machine
-from torchrl_elegant.objectives.compiled.products import choose_products
+from torchrl_elegant.objectives.compiled.products import (
+    DECLARATION,
+    OWN_PRODUCT,
+    choose_products,
+)
 from torchrl_elegant.objectives.compiled.recording import Recording
 
 logger = logging.getLogger(__name__)
@@ -63,12 +67,23 @@ def _compile(recording: Recording, arguments: list[Any], digest: str) -> Callabl
         return standalone_compile(recording.graph, arguments, options=_options(arguments))
 
 
+class _OwnOperations(dict[Any, list[str]]):
+    """Operations with the functions that stand for them in C++.
+
+    The compiler's cache takes a digest of its options, and cannot of operations.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, ([(str(operation), functions) for operation, functions in self.items()],)
+
+
 def _options(arguments: Sequence[Tensor]) -> Any:
     if any(each.is_cuda for each in arguments):
         return {}
     # Kernels called from Python take a sixth more time with narrow networks. What stands between
     # matrix products is too little for several threads, which wait for each other longer.
-    return {"config_patches": {"cpp_wrapper": True, "cpp.threads": 1}}
+    own = {"aot_inductor.custom_ops_to_c_shims": _OwnOperations({OWN_PRODUCT: [DECLARATION]})}
+    return {"config_patches": {"cpp_wrapper": True, "cpp.threads": 1, **own}}
 
 
 def _digest(recording: Recording, arguments: Sequence[Tensor]) -> str:

@@ -6,12 +6,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, is_dataclass
-from operator import attrgetter, is_, itemgetter
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDictBase, TensorDictParams
+from tensordict import NestedKey, TensorDictBase, is_tensor_collection
 from torch import Tensor, nn
 from torchrl.envs.utils import exploration_type
 from torchrl.objectives import LossModule
@@ -20,6 +20,7 @@ from torchrl_elegant.functional.gradients import add_gradients
 from torchrl_elegant.objectives.common.update_loss import UpdateLoss
 from torchrl_elegant.objectives.common.whole_loss import as_update_loss
 from torchrl_elegant.objectives.compiled.compiler import compile_recording
+from torchrl_elegant.objectives.compiled.parts import Parts
 from torchrl_elegant.objectives.compiled.recording import CannotRecord, Recording, record
 
 logger = logging.getLogger(__name__)
@@ -28,19 +29,40 @@ logger = logging.getLogger(__name__)
 _MOST = 8
 # What records and compiles sets globals of the process.
 _ONE_AT_A_TIME = threading.Lock()
+_FORM = attrgetter("shape", "dtype", "device", "requires_grad")
+# With the actor or without, modes of the process, batch size.
+_About = tuple[bool, Any, bool, torch.Size]
+_Entries = dict[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Kind:
-    """A compiled update, for batches with the same entries and shapes."""
+    """A compiled update, for batches with the same entries and shapes.
 
-    run: Any
-    holds: Callable[[], bool]  # False once it would be recorded otherwise
+    Without ``run`` it is one that the loss itself computes.
+    """
+
+    about: _About
+    entries: frozenset[Any]
     keys: list[NestedKey]  # entries that are read
-    forms: list[Any]  # shape, strides and type of each
-    names: list[str]  # of the terms
-    written: list[NestedKey]  # entries that the update leaves in the batch
-    learns: list[nn.Parameter]  # what it has gradients for
+    forms: list[Any]  # of each, as `_forms` gives them
+    run: Any = None
+    holds: Callable[[], bool] = lambda: True  # False where it would be recorded otherwise
+    ignored: frozenset[Any] = frozenset()  # entries that may lie in a batch besides
+    names: Sequence[str] = ()  # of the terms
+    written: Sequence[NestedKey] = ()  # entries that the update leaves in the batch
+    learns: Sequence[nn.Parameter] = ()  # what it has gradients for
+
+    def read(self, about: _About, entries: _Entries) -> list[Tensor] | None:
+        """Give what is read of a batch; None if it is of another kind."""
+        names = entries.keys()
+        if about != self.about or (names != self.entries and names - self.ignored != self.entries):
+            return None
+        given = [entries[key] for key in self.keys]
+        try:
+            return given if _forms(given) == self.forms and self.holds() else None
+        except RuntimeError:  # it has no strides
+            return None
 
 
 class CompiledLoss:
@@ -54,8 +76,8 @@ class CompiledLoss:
 
     The first update of each kind of batch takes seconds; what was compiled is kept for other runs
     (``cache_folder``). Where a loss decides by numbers in its batch, under autocast, or without a
-    C++ compiler, a warning says so once, and the loss computes as before. After eight recordings,
-    too.
+    C++ compiler, a warning says so once, and the loss computes as before. It does the same after
+    eight recordings.
 
     Args:
         loss: one of this package, of TorchRL, or of a third party.
@@ -70,10 +92,9 @@ class CompiledLoss:
 
     def __init__(self, loss: LossModule) -> None:
         self._module, self._loss = loss, as_update_loss(loss)
-        self._kinds: dict[Any, _Kind | None] = {}
+        self._kinds: list[_Kind] = []
         self._recordings = 0
-        self._left: set[NestedKey] = set()  # entries that updates leave in their batch and no more
-        self._parts: _Parts | None = None  # of the module when it was recorded
+        self._parts: Parts | None = None  # of the module when it was recorded
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy has parameters of its own, which what was compiled here does not read.
@@ -111,60 +132,45 @@ class CompiledLoss:
     def _compiled_terms(self, batch: TensorDictBase, actor: bool) -> dict[str, Tensor] | None:
         """Terms, with gradients added; None where the loss itself must compute them."""
         if self._parts is not None and not self._parts.are_the_same():
-            self._kinds, self._parts = {}, None
-        modes = exploration_type(), _casts()
-        label = (actor, *modes, batch.batch_size, self._names(batch))
-        kind = self._kinds.get(label)
-        if label not in self._kinds or not (kind is None or kind.holds()):
-            if self._recordings == _MOST:
-                return None
-            self._recordings += 1
-            kind = self._kinds[label] = self._compile(batch, actor)
-            if self._recordings == _MOST:
-                logger.warning("recorded %d forms of the loss and its batches, and no more", _MOST)
-        if kind is None:
+            self._kinds, self._parts = [], None
+        about = actor, exploration_type(), _casts(), batch.batch_size
+        entries = _entries(batch)
+        for kind in self._kinds:
+            given = kind.read(about, entries)
+            if given is not None:
+                return _results(kind, given, batch)
+        if self._recordings == _MOST:
             return None
-        given = [batch.get(key, None) for key in kind.keys]
-        if [_form(each) for each in given] != kind.forms:
-            return None
-        results = iter(kind.run(given))
-        terms = dict(zip(kind.names, results))  # noqa: B905
-        for key in kind.written:
-            batch.set(key, next(results))
-        add_gradients(kind.learns, list(results))
-        return terms
+        self._recordings += 1
+        kind = self._compile(batch, about, entries)
+        self._kinds.append(kind)
+        if self._recordings == _MOST:
+            logger.warning("recorded %d forms of the loss and its batches, and no more", _MOST)
+        return _results(kind, [entries[key] for key in kind.keys], batch)
 
-    def _names(self, batch: TensorDictBase, *above: str) -> frozenset[Any]:
-        """Names of the entries, but for those that updates leave."""
-        names: list[Any] = []
-        for name, value in batch.items():
-            if isinstance(value, TensorDictBase):
-                names.append((name, self._names(value, *above, name)))
-            elif ((*above, name) if above else name) not in self._left:
-                names.append(name)
-        return frozenset(names)
-
-    def _compile(self, batch: TensorDictBase, actor: bool) -> _Kind | None:
+    def _compile(self, batch: TensorDictBase, about: _About, entries: _Entries) -> _Kind:
         try:
             with _ONE_AT_A_TIME:
-                kind = self._record(batch, actor)
+                kind = self._record(batch, about, entries)
         except Exception as error:
             reason = str(error).strip().splitlines() or [type(error).__name__]
             logger.warning("not compiled, and slower for it: %s", reason[0])
-            return None
-        self._parts = _Parts(self._module)
+            keys = [k for k, v in entries.items() if isinstance(v, Tensor) and _has_strides(v)]
+            forms = _forms([entries[key] for key in keys])
+            return _Kind(about=about, entries=frozenset(entries), keys=keys, forms=forms)
+        self._parts = Parts(self._module)
         return kind
 
-    def _record(self, batch: TensorDictBase, actor: bool) -> _Kind:
+    def _record(self, batch: TensorDictBase, about: _About, entries: _Entries) -> _Kind:
         if _casts():
             raise CannotRecord("autocast is on")
-        update = _Update(self._loss, self._module, batch, actor)
+        update = _Update(self._loss, self._module, batch, about[0])
         values = list(update.leaves.values())
         if any(value.requires_grad for value in values):
             raise CannotRecord("an entry of its batch requires gradients")
         with _untouched(self._module, values):
             update(*values)  # what a loss makes at its first call is there from now on
-        parts = _Parts(self._module)
+        parts = Parts(self._module)
         with _untouched(self._module, values):
             recording = record(update, values)
         changed = parts.bring_back()
@@ -176,22 +182,25 @@ class CompiledLoss:
         given = [update.leaves[key] for key in keys]
         with _untouched(self._module, ()):  # a compiler draws random numbers, too
             run = compile_recording(recording, given)
-            self._left |= self._ignored(update, batch, recording)
+            ignored = self._ignored(update, batch, recording)
         return _Kind(
+            about=about,
+            entries=frozenset(entries),
+            keys=keys,
+            forms=_forms(given),
             run=run,
             holds=recording.holds,
-            keys=keys,
-            forms=[_form(each) for each in given],
+            ignored=ignored - entries.keys(),
             names=update.names,
             written=list(update.written),
             learns=update.learns,
         )
 
-    def _ignored(self, update: _Update, batch: TensorDictBase, first: Recording) -> set[NestedKey]:
-        """Entries that the update has left, if it does the same with a batch that has them."""
+    def _ignored(self, update: _Update, batch: TensorDictBase, first: Recording) -> frozenset[Any]:
+        """Entries of a batch that the update has left, if it does the same with such a batch."""
         late = {k: v.detach() for k, v in update.written.items() if k not in update.leaves}
         if not late:
-            return set()
+            return frozenset()
         shown = batch.copy()
         for key, value in late.items():
             shown.set(key, value.clone())
@@ -201,7 +210,7 @@ class CompiledLoss:
             second = record(again, values)
         used = {key for key, used in zip(again.leaves, second.used, strict=True) if used}
         same = _operations(first) == _operations(second)
-        return set() if used & late.keys() or not same else set(late)
+        return frozenset() if used & late.keys() or not same else frozenset(_entries(shown))
 
 
 def _operations(recording: Recording) -> list[Any]:
@@ -238,79 +247,38 @@ class _Update:
         return [*terms.values(), *self.written.values(), *grads]
 
 
-class _Parts:
-    """State of a module that a recording rests on, beside the numbers in its tensors."""
-
-    def __init__(self, module: nn.Module) -> None:
-        parts = list(module.modules())
-        tables: list[dict[str, Any]] = []
-        for part in parts:
-            tables += [part._parameters, part._buffers, part._modules]
-        self._tables = [(table, dict(table)) for table in tables if table]
-        # Another table stands in for a while, or for good: `to_module`, an entry that is set.
-        swapped = [part for part in parts if isinstance(part, TensorDictParams)]
-        names = ("_param_td", "_parameters", "_buffers")
-        self._whole = [(vars(part), name, vars(part)[name]) for part in swapped for name in names]
-        # Networks of TorchRL's losses are hidden from `modules`.
-        hidden = [v for part in parts for v in vars(part).values() if isinstance(v, nn.Module)]
-        parts += [inner for each in hidden for inner in each.modules()]
-        # Tables of parameters note in themselves how they were last used.
-        unique = {id(p): p for p in parts if not isinstance(p, TensorDictParams)}.values()
-        self._plain = [pair for part in unique for pair in _plain_attributes(part)]
-        tensors = [*module.parameters(), *module.buffers()]
-        self._tensors, self._found = tensors, _state_of(tensors)
-        # So that no other tensor is given their addresses.
-        self._memory = [tensor.detach() for tensor in tensors]
-
-    def are_the_same(self) -> bool:
-        """True if nothing was assigned, cast, moved, frozen or switched since."""
-        try:
-            return (
-                all(table.get(name) is value for table, name, value in self._whole)
-                and all(
-                    len(table) == len(held) and all(map(is_, table.values(), held.values()))
-                    for table, held in self._tables
-                )
-                and all(get(table) == values for table, get, values, _ in self._plain)
-                and _state_of(self._tensors) == self._found
-            )
-        except (KeyError, RuntimeError, ValueError):  # a number is gone, or is an array now
-            return False
-
-    def bring_back(self) -> list[str]:
-        """Names of tensors and numbers that were replaced, and are put back."""
-        replaced = []
-        for table, held in self._tables:
-            for name, value in held.items():
-                if isinstance(value, Tensor) and table.get(name) is not value:
-                    replaced.append(name)
-                    table[name] = value
-        for table, _, _, held in self._plain:
-            for name, value in held.items():
-                if table.get(name) != value:
-                    replaced.append(name)
-                    table[name] = value
-        return replaced
-
-
-def _plain_attributes(part: nn.Module) -> Iterator[tuple[dict[str, Any], Any, Any, Any]]:
-    """Numbers and names among the attributes of ``part`` and its keys, and how to get them."""
-    keys = [v for v in vars(part).values() if is_dataclass(v) and not isinstance(v, type)]
-    for table in (vars(part), *(vars(each) for each in keys if type(each).__dictoffset__)):
-        held = {name: v for name, v in table.items() if isinstance(v, (int, float, str, tuple))}
-        if held:
-            get = itemgetter(*held)
-            yield table, get, get(table), held
-
-
-def _state_of(tensors: list[Tensor]) -> list[Any]:
-    return [*map(Tensor.data_ptr, tensors), *map(attrgetter("requires_grad"), tensors)]
-
-
-def _form(tensor: Tensor | None) -> tuple[Any, ...] | None:
-    if tensor is None:
+def _results(kind: _Kind, given: list[Tensor], batch: TensorDictBase) -> dict[str, Tensor] | None:
+    """Terms of an update, with its gradients added; None where the loss itself must compute."""
+    if kind.run is None:
         return None
-    return tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad
+    results = iter(kind.run(given))
+    terms = dict(zip(kind.names, results))  # noqa: B905
+    for key in kind.written:
+        batch.set(key, next(results))
+    add_gradients(kind.learns, list(results))
+    return terms
+
+
+def _entries(batch: TensorDictBase, *above: str) -> _Entries:
+    """Entries by their keys; what is no tensor has a None at the end of its key."""
+    entries: _Entries = {}
+    for name, value in batch.items():
+        if isinstance(value, Tensor):
+            entries[(*above, name) if above else name] = value
+        else:
+            entries[(*above, name, None)] = value
+            if is_tensor_collection(value):
+                entries |= _entries(value, *above, name)
+    return entries
+
+
+def _forms(tensors: list[Tensor]) -> list[Any]:
+    """All that a compiled function takes for granted of ``tensors``, but for their numbers."""
+    return [*map(_FORM, tensors), *map(Tensor.stride, tensors)]
+
+
+def _has_strides(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided
 
 
 def _casts() -> bool:

@@ -41,7 +41,8 @@ class SweepFolder:
     ) -> SweepFolder:
         """Make the folder of a new sweep; a folder that holds anything is refused."""
         # A family fills in what follows from the frames planned now: later seeds learn alike.
-        text = to_yaml(config.name, family_of(run, config, Ranks.alone()).run, config)
+        family = family_of(run, config, Ranks.alone(run.torch_device()))
+        text = to_yaml(config.name, family.run, family.config)
         if path.exists() and not (path.is_dir() and not any(path.iterdir())):
             raise UsageError(
                 f"`folder` must be new or empty for a sweep, got {str(path)!r}; continue a sweep "
