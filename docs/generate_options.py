@@ -8,6 +8,7 @@ from pathlib import Path
 from torchrl_elegant.algorithms import ALGORITHMS, OffPolicyConfig, OnPolicyConfig
 from torchrl_elegant.config.options import Option, options_of
 from torchrl_elegant.config.text import as_text
+from torchrl_elegant.tournament import TournamentConfig
 from torchrl_elegant.trainers import RunConfig
 
 PAGE = Path(__file__).with_name("options.md")
@@ -23,6 +24,7 @@ def page() -> str:
         "configuration or of `train`.\nA list is `64,64`, nothing is `none`.\n\n## Every run\n",
         *_topics(options_of(RunConfig).values()),
     ]
+    parts += ["## Every tournament\n", *_topics(options_of(TournamentConfig).values())]
     for title, family in _FAMILIES.items():
         common = options_of(family)
         parts += [f"## {title}\n", *_topics(common.values())]

@@ -62,8 +62,9 @@ def test_the_module_is_the_same_command_and_its_help_needs_no_torch():
 def test_help_lists_each_command_with_a_line_and_an_example(capsys, words):
     code, out, err = call(capsys, *words)
     assert (code, err) == (0, "")
+    width = max(map(len, COMMANDS))
     for name, command in COMMANDS.items():
-        assert f"  {name.ljust(8)}  {command.about}\n" in out
+        assert f"  {name.ljust(width)}  {command.about}\n" in out
         assert f"  torchrl-elegant {command.example}\n" in out
     assert max(map(len, out.splitlines())) <= 100
 

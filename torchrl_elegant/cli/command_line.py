@@ -8,7 +8,7 @@ import re
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -132,17 +132,20 @@ def _help(
     return HelpRequest("\n".join([f"usage: {usage}".rstrip(), *first, *rows]))
 
 
-def help_rows(cls: type, usual: Mapping[str, Any] | None = None) -> list[str]:
+def help_rows(
+    cls: type, usual: Mapping[str, Any] | None = None, *, without: Collection[str] = ()
+) -> list[str]:
     """A heading for each topic, a row for each option: its default, its use, the values it takes.
 
-    ``usual`` are values in place of defaults. Options of an actor are left out where there is none.
+    ``usual`` are values in place of defaults. Options ``without`` are left out, and those of an
+    actor where there is none.
 
     >>> rows = help_rows(RunConfig)
     >>> rows[1], " ".join(rows[2].split())
     ('RunConfig: environment', 'env=Pendulum-v1 Gymnasium id, or package.module:factory (a text)')
     """
     bare = issubclass(cls, AlgorithmConfig) and not cls.has_actor
-    hidden = ("actor_keys", "hterm") if bare else ()
+    hidden = {*without, *(("actor_keys", "hterm") if bare else ())}
     topics: dict[str, list[str]] = {}
     for name, item in options_of(cls).items():
         if name in hidden:
@@ -179,7 +182,8 @@ def _row(word: str, default: str, text: str) -> list[str]:
     return [head, *body]
 
 
-_HELP_WORDS = ("--help", "-h")
+#: Words that ask for the help page.
+HELP_WORDS = ("--help", "-h")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -221,12 +225,12 @@ def parse(
     >>> parse(["lr=0.1", "seed=3"], algorithms={"sac": Config}, default="sac").config
     Config(lr=0.1)
     """
-    words = _split([word for word in argv if word not in _HELP_WORDS])
+    words = split_words([word for word in argv if word not in HELP_WORDS])
     name = words.pop("algorithm", None)
     if name == "":
         raise UsageError("`algorithm` must be a name or package.module:name, got nothing")
     wanted = find_algorithm(name or default, algorithms)
-    if any(word in _HELP_WORDS for word in argv):
+    if any(word in HELP_WORDS for word in argv):
         usual = preset(extra(), wanted.name, None) if preset and extra else {}
         named = f"one of {', '.join(sorted(algorithms))}, or package.module:name"
         first = ["", *_row("algorithm", name or default, named)]
@@ -256,7 +260,9 @@ def parse(
         known = {name for cls in (*classes, *filter(None, [extra])) for name in known_words(cls)}
         having = sorted(name for name, cls in algorithms.items() if key in known_words(cls))
         hint = f"an option of {', '.join(having)}, not of {chosen}" if having else None
-        raise UsageError(f"unknown option `{key}`: {hint or _hint(key, known | {'algorithm'})}")
+        raise UsageError(
+            f"unknown option `{key}`: {hint or unknown_hint(key, known | {'algorithm'})}"
+        )
     run, config = map(build, classes, given, bases)
     return Options(algorithm=chosen, run=run, config=config, extra=built)
 
@@ -270,24 +276,34 @@ def parse_one(argv: Sequence[str], cls: type, *, program: str, takes: str = "key
     >>> parse_one(["episodes=5"], make_dataclass("Words", [("episodes", int, 20)]), program="x")
     Words(episodes=5)
     """
-    words = _split([word for word in argv if word not in _HELP_WORDS])
+    words = split_words([word for word in argv if word not in HELP_WORDS])
     if len(words) < len(argv):
         raise _help(f"{program} {takes}", [], cls)
     values = take_words(words, cls)
     if words:
         key = next(iter(words))
-        raise UsageError(f"unknown option `{key}`: {_hint(key, set(known_words(cls)))}")
+        raise UsageError(f"unknown option `{key}`: {unknown_hint(key, set(known_words(cls)))}")
     return build(cls, values)
 
 
-def _hint(word: str, known: set[str]) -> str:
+def unknown_hint(word: str, known: set[str]) -> str:
+    """The end of an error about a word that is no option.
+
+    >>> unknown_hint("sed", {"seed", "env"})
+    'did you mean `seed`?'
+    """
     ours = our_names(word, known)
     return (
         f"here it is {' or '.join(f'`{name}`' for name in ours)}" if ours else nearest(word, known)
     )
 
 
-def _split(argv: Sequence[str]) -> dict[str, str]:
+def split_words(argv: Sequence[str]) -> dict[str, str]:
+    """Texts by their words.
+
+    >>> split_words(["lr=0.1", "seed=3"])
+    {'lr': '0.1', 'seed': '3'}
+    """
     words: dict[str, str] = {}
     for word in argv:
         key, equals, value = word.partition("=")

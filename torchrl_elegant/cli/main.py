@@ -46,6 +46,12 @@ def _export(words: Sequence[str], program: str) -> int:
     return export_command(words, program=program)
 
 
+def _tournament(words: Sequence[str], program: str) -> int:
+    from torchrl_elegant.cli.tournament import tournament_command
+
+    return tournament_command(words, program=program)
+
+
 def _info(words: Sequence[str], program: str) -> int:
     from torchrl_elegant.cli.info import info_command
 
@@ -57,6 +63,11 @@ COMMANDS = {
         about="train a policy, or go on with a run",
         example="train env=Pendulum-v1 algorithm=sac total_frames=20_000",
         run=_train,
+    ),
+    "tournament": Command(
+        about="train a population whose members go on from the best ones",
+        example="tournament env=CartPole-v1 algorithm=[ppo,a2c] population=8 budget=400_000",
+        run=_tournament,
     ),
     "evaluate": Command(
         about="play episodes with a run's policy and sum up their returns",

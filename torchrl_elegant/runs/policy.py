@@ -27,6 +27,7 @@ from torchrl_elegant.modules import (
     SquashedGaussianActor,
 )
 from torchrl_elegant.runs.exported.actions import Observed, PlainActions
+from torchrl_elegant.runs.exported.ensemble import EnsembleActor
 from torchrl_elegant.runs.exported.policy_file import PolicyFileError, read_page, write_page
 from torchrl_elegant.runs.exported.program_actor import ProgramActor, program_actor
 
@@ -41,8 +42,9 @@ BUILDERS: dict[str, Callable[..., TensorDictModuleBase]] = {
     "ProgramActor": ProgramActor,
     "SquashedGaussianActor": SquashedGaussianActor,
 }
-# It names another one.
+# They name others.
 BUILDERS["NormalizedActor"] = partial(NormalizedActor.from_spec, BUILDERS)
+BUILDERS["EnsembleActor"] = partial(EnsembleActor.from_spec, BUILDERS)
 
 
 @runtime_checkable

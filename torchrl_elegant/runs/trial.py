@@ -278,16 +278,17 @@ def configured_values_kept(learner: Learner) -> Iterator[None]:
         {name: value for name, value in group.items() if name != "params"}
         for group in learner.optimizer.param_groups
     ]
-    buffers = {name: value.clone() for name, value in _configured(learner).items()}
+    buffers = {name: value.clone() for name, value in configured_values(learner).items()}
     yield
     for group, own in zip(learner.optimizer.param_groups, groups, strict=True):
         group.update(own)
-    found = _configured(learner)
+    found = configured_values(learner)
     for name, value in buffers.items():
         found[name].copy_(value)
 
 
-def _configured(learner: Learner) -> dict[str, Tensor]:
+def configured_values(learner: Learner) -> dict[str, Tensor]:
+    """Discount, entropy settings and their like, which a loss keeps as buffers."""
     loss = learner.loss
     # The state holds buffers that are made when they are first asked for.
     state = loss.state_dict(keep_vars=True)

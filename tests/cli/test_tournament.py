@@ -1,0 +1,99 @@
+"""The command `tournament`: words in, a folder and a table out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tournament_toys import check_whole, rows
+
+from torchrl_elegant.cli.main import main
+from torchrl_elegant.cli.tournament import tournament_command
+
+SMALL = (
+    "env=CartPole-v1",
+    "algorithm=[ppo,a2c]",
+    "num_cells=8",
+    "batch_size=32",
+    "budget=800",
+    "quantum=200",
+    "population=2",
+    "frames_per_batch=100",
+    "eval_episodes=1",
+    "final_episodes=2",
+    "executor=inline",
+)
+
+
+def test_a_tournament_its_table_its_policy_and_its_end(tmp_path, capsys):
+    folder = tmp_path / "run"
+    words = [
+        *SMALL,
+        f"folder={folder}",
+        "ppo.epochs=1",
+        "gamma=0.9",
+        "space.lr=log:1e-4..1e-2",
+        "space.ppo.clip_epsilon=uniform:0.1..0.3",
+    ]
+    assert main(["tournament", *words]) == 0
+    check_whole(folder)
+    shown = capsys.readouterr().out
+    assert shown.startswith("rank  member  pod  depth  algorithm")
+    first = rows(folder, "SELECT algorithm, options FROM pod WHERE operation = 'initial'")
+    assert [(name, sorted(json.loads(text))) for name, text in first] == [
+        ("ppo", ["clip_epsilon", "lr"]),
+        ("a2c", ["lr"]),
+    ]
+    assert main(["tournament", f"status={folder}"]) == 0
+    assert capsys.readouterr().out == shown
+    assert main(["tournament", f"resume={folder}", "executor=inline"]) == 0
+    assert capsys.readouterr().out == shown
+    assert main(["evaluate", str(folder / "best"), "episodes=1"]) == 0
+    assert capsys.readouterr().out.startswith("1 episode: return")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([*SMALL, "algorithm=ppo"], "`algorithm` is given twice"),
+        (["algorithm=[ppo,sacc]"], "unknown algorithm 'sacc': did you mean `sac`?"),
+        ([*SMALL, "lrr=0.1"], "unknown option `lrr`: did you mean `lr`?"),
+        ([*SMALL, "ppo.lrr=0.1"], "unknown option `ppo.lrr`: did you mean `lr`?"),
+        ([*SMALL, "sac.lr=0.1"], "unknown option `sac.lr`"),
+        ([*SMALL, "selection=best"], "`selection` must be one of truncation, tournament, softmax"),
+        ([*SMALL, "logger=none"], "`logger` must not be given to a tournament"),
+        ([*SMALL, "space=log"], "`space` must be given by name"),
+        ([*SMALL, "slots=-1"], "`slots` must be an integer in [0, 10000], or none, got `-1`"),
+        (["status=nowhere"], "`status` must be the folder of a tournament"),
+        (["status=nowhere", "seed=3"], "`seed` must not be given with status, got '3'"),
+        (["status=a", "resume=b"], "`status` must be none with resume"),
+        (["resume=nowhere", "algorithm=ppo"], "`algorithm` must not be given with resume"),
+        (["resume=nowhere", "gamma=0.9"], "`gamma` must not be given with resume, got '0.9'"),
+        (["resume=nowhere", "budget=9"], "`budget` must not be given when a tournament goes on"),
+        (["resume=nowhere"], "`resume` must be the folder of a tournament, got 'nowhere'"),
+    ],
+)
+def test_mistakes_end_in_one_line_and_exit_with_2(tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert tournament_command(words, program="tournament") == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: ")
+    assert message in told
+    assert told.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_help_page_has_all_options_that_count(capsys):
+    assert tournament_command(["--help", "algorithm=[sac,dqn]"], program="tournament") == 0
+    page = capsys.readouterr().out
+    for word in (
+        "population=8",
+        "selection=truncation",
+        "SACConfig",
+        "DQNConfig",
+        "eval_episodes",
+        "status=",
+    ):
+        assert word in page
+    for word in ("logger=", "keep_last=", "total_frames="):
+        assert word not in page

@@ -1,0 +1,394 @@
+"""Leaderboard: everything that a tournament knows, in one SQLite database."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sqlite3
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from torchrl_elegant.config.text import UsageError, brief
+from torchrl_elegant.runs.files import sync_directory
+from torchrl_elegant.tournament.selection import Rival
+
+VERSION = 1
+FILE = "leaderboard.sqlite"
+#: Operations that train; the others evaluate what another pod has trained.
+TRAINING = ("initial", "continue", "exploit", "switch")
+
+_SCHEMA = (
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    """CREATE TABLE pod (
+        id INTEGER PRIMARY KEY, attempt INTEGER NOT NULL DEFAULT 1,
+        crashes INTEGER NOT NULL DEFAULT 0, state TEXT NOT NULL, operation TEXT NOT NULL,
+        member INTEGER, depth INTEGER NOT NULL, parents TEXT NOT NULL, lineage INTEGER NOT NULL,
+        entry INTEGER NOT NULL, algorithm TEXT NOT NULL, architecture TEXT NOT NULL,
+        options TEXT NOT NULL, seed INTEGER NOT NULL, budget REAL NOT NULL, start TEXT,
+        amount REAL NOT NULL DEFAULT 0, score REAL, score_error REAL, episodes INTEGER,
+        frames INTEGER, updates INTEGER, seconds REAL, memory INTEGER, checkpoint TEXT, error TEXT,
+        created TEXT NOT NULL, ended TEXT)""",
+    "CREATE INDEX pod_state ON pod (state)",
+    "CREATE INDEX pod_operation ON pod (operation)",
+    "CREATE INDEX pod_depth ON pod (depth, state)",
+    """CREATE TABLE member (id INTEGER PRIMARY KEY, state TEXT NOT NULL, depth INTEGER NOT NULL,
+        pod INTEGER)""",
+    "CREATE INDEX member_state ON member (state, depth, id)",
+    """CREATE TABLE report (pod INTEGER NOT NULL, attempt INTEGER NOT NULL, rung INTEGER NOT NULL,
+        depth INTEGER NOT NULL, score REAL NOT NULL, frames INTEGER NOT NULL,
+        PRIMARY KEY (pod, attempt, rung)) WITHOUT ROWID""",
+    "CREATE INDEX report_rung ON report (depth, rung)",
+    """CREATE TABLE checkpoint (digest TEXT PRIMARY KEY, pod INTEGER NOT NULL,
+        bytes INTEGER NOT NULL, state TEXT NOT NULL)""",
+    "CREATE INDEX checkpoint_state ON checkpoint (state)",
+    """CREATE TABLE decision (sequence INTEGER PRIMARY KEY, pod INTEGER NOT NULL,
+        inputs TEXT NOT NULL, choice TEXT NOT NULL, random TEXT NOT NULL, made TEXT NOT NULL)""",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """A row of the leaderboard: one quantum of training, or one evaluation.
+
+    ``start`` is the checkpoint of an earlier attempt that was ended half way, after ``amount``
+    units. ``lineage`` is the pod at the root of its ancestry.
+    """
+
+    id: int
+    attempt: int
+    crashes: int
+    state: str
+    operation: str
+    member: int | None
+    depth: int
+    parents: tuple[int, ...]
+    lineage: int
+    entry: int
+    algorithm: str
+    architecture: str
+    options: dict[str, Any]
+    seed: int
+    budget: float
+    start: str | None
+    amount: float
+    score: float | None
+    score_error: float | None
+    episodes: int | None
+    frames: int | None
+    updates: int | None
+    seconds: float | None
+    memory: int | None
+    checkpoint: str | None
+    error: str | None
+    created: str
+    ended: str | None
+
+
+_COLUMNS = ", ".join(field.name for field in fields(Pod))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A checkpoint that is there, and the pod that it belongs to."""
+
+    digest: str
+    bytes: int
+    pod: int
+    depth: int
+    score: float | None
+    #: False for what an attempt has left that was ended half way.
+    published: bool
+
+
+class Leaderboard:
+    """Pods, reports, checkpoints, decisions and settings; one process writes.
+
+    Every change is made inside ``transaction``, which is on the disk when it is left. Many changes
+    share one transaction, and so one wait for the disk.
+
+    Args:
+        path: the database, which exists.
+        read_only: for readers beside the one that writes.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Leaderboard.create(Path(folder) / FILE, {"seed": 3}, population=8) as board:
+    ...         board.meta("seed"), board.spent()
+    (3, 0.0)
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path = path
+        mode = "ro" if read_only else "rw"
+        with self._told():
+            self._db = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None
+            )
+            self._db.row_factory = sqlite3.Row
+        try:
+            with self._told():
+                self._check()
+                if not read_only:
+                    self._db.execute("PRAGMA journal_mode = WAL")
+                    self._db.execute("PRAGMA synchronous = FULL")
+        except BaseException:
+            self._db.close()
+            raise
+
+    @classmethod
+    def create(cls, path: Path, meta: Mapping[str, Any], *, population: int) -> Leaderboard:
+        """Make a new database, which is there as a whole or not at all."""
+        stage = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        made = sqlite3.connect(stage, isolation_level=None)
+        try:
+            made.execute("PRAGMA synchronous = FULL")
+            made.execute("BEGIN")
+            for statement in _SCHEMA:
+                made.execute(statement)
+            rows = [
+                (name, json.dumps(value)) for name, value in {**meta, "version": VERSION}.items()
+            ]
+            made.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+            made.executemany(
+                "INSERT INTO member VALUES (?, 'waiting', 0, NULL)",
+                [(member,) for member in range(population)],
+            )
+            made.execute("COMMIT")
+        finally:
+            made.close()
+        os.replace(stage, path)
+        sync_directory(path.parent)
+        return cls(path)
+
+    def close(self) -> None:
+        """Close the database; what is committed stays."""
+        self._db.close()
+
+    def __enter__(self) -> Leaderboard:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make all changes inside durable together, or none of them."""
+        with self._told():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    # Settings.
+
+    def meta(self, name: str) -> Any:
+        """A setting that was stored with the tournament; None for none."""
+        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if row is None else json.loads(row["value"])
+
+    def set_meta(self, name: str, value: Any) -> None:
+        """Store a setting."""
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, json.dumps(value)))
+
+    # Pods.
+
+    def next_pod(self) -> int:
+        """Number of the next pod."""
+        return int(self._db.execute("SELECT COALESCE(MAX(id), 0) + 1 FROM pod").fetchone()[0])
+
+    def add_pod(self, values: Mapping[str, Any]) -> None:
+        """Insert a pod."""
+        row = {**values, "created": now()}
+        names = ", ".join(row)
+        marks = ", ".join("?" * len(row))
+        self._db.execute(f"INSERT INTO pod ({names}) VALUES ({marks})", _plain(row.values()))
+
+    def set_pod(self, pod: int, **values: Any) -> None:
+        """Change a pod."""
+        names = ", ".join(f"{name} = ?" for name in values)
+        self._db.execute(f"UPDATE pod SET {names} WHERE id = ?", [*_plain(values.values()), pod])
+
+    def pod(self, pod: int) -> Pod:
+        """The row of a pod."""
+        return self.pods("id = ?", pod)[0]
+
+    def pods(self, where: str = "1", *values: Any) -> list[Pod]:
+        """Rows of pods in the order of their numbers."""
+        query = f"SELECT {_COLUMNS} FROM pod WHERE {where} ORDER BY id"
+        return [_pod(row) for row in self._db.execute(query, values)]
+
+    def waiting(self, count: int) -> list[tuple[int, int | None]]:
+        """Members that wait, those that are behind first, and the newest pod of each."""
+        found = self._db.execute(
+            "SELECT id, pod FROM member WHERE state = 'waiting' ORDER BY depth, id LIMIT ?",
+            (count,),
+        )
+        return [(row[0], row[1]) for row in found]
+
+    def set_member(self, member: int, **values: Any) -> None:
+        """Change a member: ``state`` (``waiting``, ``busy``, ``finished``), ``depth``, ``pod``."""
+        names = ", ".join(f"{name} = ?" for name in values)
+        self._db.execute(f"UPDATE member SET {names} WHERE id = ?", [*values.values(), member])
+
+    def lowest_depth(self) -> int | None:
+        """Depth of the member that is furthest behind; None if all have finished."""
+        query = "SELECT MIN(depth) FROM member WHERE state != 'finished'"
+        depth: int | None = self._db.execute(query).fetchone()[0]
+        return depth
+
+    def newest(self) -> set[str]:
+        """Checkpoints of the newest pods of the members."""
+        query = (
+            "SELECT checkpoint FROM member JOIN pod ON pod.id = pod WHERE checkpoint IS NOT NULL"
+        )
+        return {row[0] for row in self._db.execute(query)}
+
+    def rivals(self, depth: int) -> list[Rival]:
+        """Pods that finished at a depth."""
+        found = self._db.execute(
+            "SELECT pod.id, score, checkpoint.state = 'live' FROM pod JOIN checkpoint "
+            "ON digest = checkpoint WHERE depth = ? AND pod.state = 'done' ORDER BY pod.id",
+            (depth,),
+        )
+        return [Rival(row[0], row[1], bool(row[2])) for row in found]
+
+    def best_of_members(self, count: int | None = None) -> list[Pod]:
+        """The best pod of each member whose checkpoint is there, the best members first."""
+        found = self._db.execute(
+            "SELECT pod.id, member FROM checkpoint JOIN pod ON pod.id = checkpoint.pod "
+            "WHERE checkpoint.state = 'live' AND digest = checkpoint AND pod.state = 'done' "
+            "ORDER BY score DESC, pod.id"
+        )
+        best: dict[int, int] = {}
+        for row in found:
+            best.setdefault(row["member"], row["id"])
+        return [self.pod(pod) for pod in list(best.values())[:count]]
+
+    def states(self) -> dict[str, int]:
+        """Number of pods in each state."""
+        found = self._db.execute("SELECT state, COUNT(*) FROM pod GROUP BY state")
+        return {row[0]: row[1] for row in found}
+
+    def spent(self) -> float:
+        """Units that are used, or promised to pods that are not over."""
+        marks = ", ".join("?" * len(TRAINING))
+        row = self._db.execute(
+            "SELECT SUM(CASE WHEN state IN ('queued', 'running') THEN budget ELSE amount END) "
+            f"FROM pod WHERE operation IN ({marks})",
+            TRAINING,
+        ).fetchone()
+        return float(row[0] or 0.0)
+
+    # Reports, checkpoints, decisions.
+
+    def add_report(self, pod: Pod, rung: int, score: float, frames: int) -> None:
+        """Store a score that a running pod has reached at a rung."""
+        values = (pod.id, pod.attempt, rung, pod.depth, score, frames)
+        self._db.execute("INSERT OR REPLACE INTO report VALUES (?, ?, ?, ?, ?, ?)", values)
+
+    def rung_scores(self, depth: int, rung: int, *, besides: int) -> list[float]:
+        """Scores of all other pods that have come to a rung of a depth, the newest of each."""
+        found = self._db.execute(
+            "SELECT score, MAX(attempt) FROM report WHERE depth = ? AND rung = ? AND pod != ? "
+            "GROUP BY pod",
+            (depth, rung, besides),
+        )
+        return [row["score"] for row in found]
+
+    def add_checkpoint(self, digest: str, pod: int, size: int) -> None:
+        """Store that a checkpoint is published; one that is known stays as it is."""
+        self._db.execute(
+            "INSERT OR IGNORE INTO checkpoint VALUES (?, ?, ?, 'live')", (digest, pod, size)
+        )
+
+    def set_checkpoint(self, digest: str, state: str) -> None:
+        """Change a checkpoint's state: ``live``, ``damaged``, ``trash`` or ``gone``."""
+        self._db.execute("UPDATE checkpoint SET state = ? WHERE digest = ?", (state, digest))
+
+    def digests(self, state: str) -> list[str]:
+        """Digests of all checkpoints in a state."""
+        found = self._db.execute("SELECT digest FROM checkpoint WHERE state = ?", (state,))
+        return [row["digest"] for row in found]
+
+    def kept(self) -> list[Kept]:
+        """All checkpoints that are there, with their pods."""
+        found = self._db.execute(
+            "SELECT digest, bytes, pod.id AS pod, depth, score, digest IS checkpoint AS published "
+            "FROM checkpoint JOIN pod ON pod.id = checkpoint.pod WHERE checkpoint.state = 'live'"
+        )
+        return [Kept(**dict(row)) for row in found]
+
+    def decisions(self) -> int:
+        """Number of decisions so far."""
+        return int(self._db.execute("SELECT COUNT(*) FROM decision").fetchone()[0])
+
+    def add_decision(self, pod: int, inputs: Any, choice: Any, random: Sequence[int]) -> None:
+        """Store a decision with all that it was made from."""
+        values = (pod, *map(json.dumps, (inputs, choice, random)), now())
+        self._db.execute(
+            "INSERT INTO decision (pod, inputs, choice, random, made) VALUES (?, ?, ?, ?, ?)",
+            values,
+        )
+
+    def _check(self) -> None:
+        found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise sqlite3.DatabaseError(found)
+        version = self.meta("version")
+        if version is None or version > VERSION:
+            told = "another program" if version is None else f"version {version} of its format"
+            raise UsageError(
+                f"`folder` must hold a leaderboard of version {VERSION} or older, got "
+                f"{str(self.path)!r}, written by {told}; go on with the release that wrote it"
+            )
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tell a full disk, and a damaged database, in one line."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            text = str(error)
+            if "is full" in text:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path)) from error
+            if "disk I/O" in text:
+                raise OSError(errno.EIO, text, str(self.path)) from error
+            if "unable to open" in text:
+                raise UsageError(
+                    f"`folder` must be that of a tournament, got {str(self.path.parent)!r}, whose "
+                    f"{FILE} cannot be opened; begin a new one with folder=..."
+                ) from error
+            # Python's sqlite3 raises the base class itself for what is no whole database.
+            if type(error) is not sqlite3.DatabaseError and "no such" not in text:
+                raise
+            told = brief(" ".join(text.split()))
+            raise UsageError(
+                f"`folder` must hold a whole leaderboard, got {str(self.path)!r}, which is damaged "
+                f"({told}); nothing was changed: put back a copy, or begin a new tournament"
+            ) from error
+
+
+def now() -> str:
+    """The present moment, as the leaderboard stores it."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
+def _plain(values: Any) -> list[Any]:
+    return [json.dumps(one) if isinstance(one, (dict, list, tuple)) else one for one in values]
+
+
+def _pod(row: sqlite3.Row) -> Pod:
+    values = dict(row)
+    values["parents"] = tuple(json.loads(values["parents"]))
+    values["options"] = json.loads(values["options"])
+    return Pod(**values)
