@@ -13,7 +13,8 @@ import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,17 @@ from typing import Any
 from contenders.case import Case
 
 HERE = Path(__file__).resolve().parent
+
+
+def calls_per_second(
+    run: Callable[[], Any], seconds: float, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Rate of calls over so many seconds of ``clock``."""
+    count, start = 0, clock()
+    while (taken := clock() - start) < seconds:
+        run()
+        count += 1
+    return count / taken
 
 
 @dataclass(frozen=True, kw_only=True)

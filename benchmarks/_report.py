@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import os
 import platform
@@ -111,6 +112,29 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Table whose first column is text and whose others are numbers."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def results_parser(doc: str | None) -> argparse.ArgumentParser:
+    """Parser of a script that writes results."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    folder = Path(__file__).resolve().parent / "results"
+    about = "folder for what is written (default: benchmarks/results)"
+    parser.add_argument("--results", type=Path, default=folder, help=about)
+    return parser
+
+
+def write_page(folder: Path, name: str, *parts: str) -> None:
+    """``<name>.md`` in ``folder``; a blank line goes between ``parts``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.md").write_text("\n\n".join(parts) + "\n")
+
+
 def setting(results: Sequence[Result], load: tuple[float, float]) -> str:
     return (
         f"{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}; "
@@ -134,14 +158,13 @@ def write(
     notes: str = "",
 ) -> None:
     """``<name>.md``, ``<name>.csv`` and ``<name>.png`` in ``folder``."""
-    folder.mkdir(parents=True, exist_ok=True)
     parts = [f"# {title}", f"`{command}`", setting(results, load)]
     parts += [notes] * bool(notes) + [f"![rates]({name}.png)"]
     if compared := ratio_table(results, ratios):
         parts += ["## Ratios", RATIO_NOTE, compared]
     for case_title, group in by_case(results):
         parts += [f"## {case_title}", table(group)]
-    (folder / f"{name}.md").write_text("\n\n".join(parts) + "\n")
+    write_page(folder, name, *parts)
     with (folder / f"{name}.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["case", "contender", "round", "rate", "unit"])

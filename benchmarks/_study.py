@@ -9,13 +9,10 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from _interleave import Contender, Interpreter, Result, measure
-from _report import Ratio, ratio_table, table, write
+from _report import Ratio, ratio_table, results_parser, table, write
 from contenders.case import Case
-
-HERE = Path(__file__).resolve().parent
 
 PEERS = Interpreter()
 RLLIB = Interpreter(
@@ -100,9 +97,7 @@ class Study:
         return found
 
     def parse(self) -> argparse.Namespace:
-        parser = argparse.ArgumentParser(
-            description=self.about, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+        parser = results_parser(self.about)
         names, slugs = tuple(self.contenders), tuple(case.slug for case in self.cases)
         add = parser.add_argument
         for name, interpreter in self.interpreters.items():
@@ -114,8 +109,6 @@ class Study:
         add("--seconds", type=float, default=self.seconds, help=about)
         add("--only", nargs="+", choices=names, default=names, help="these contenders")
         add("--cases", nargs="+", choices=slugs, default=slugs, help="these cases")
-        about = "folder for what is written (default: benchmarks/results)"
-        add("--results", type=Path, default=HERE / "results", help=about)
         arguments = parser.parse_args()
         if arguments.rounds < 1:
             parser.error(f"`--rounds` must be at least 1, got {arguments.rounds}")

@@ -9,7 +9,6 @@ machine; *warm* with what the cold run has left. Writes ``benchmarks/results/col
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -18,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from _report import processor
+from _report import markdown, processor, results_parser, write_page
 
 HERE = Path(__file__).resolve().parent
 SCRIPT = HERE.parent / "scripts" / "train_sac.py"
@@ -46,11 +45,8 @@ def seconds_of(arm: str, seed: int, folder: Path) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = results_parser(__doc__)
     parser.add_argument("--seeds", type=int, default=5, help="runs of each arm (default: 5)")
-    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder to write to")
     arguments = parser.parse_args()
     found: dict[str, list[float]] = {arm: [] for arm in ARMS}
     for seed in range(arguments.seeds):
@@ -59,19 +55,17 @@ def main() -> None:
                 found[arm].append(seconds_of(arm, seed, Path(folder)))
                 print(f"seed {seed}, {arm}: {found[arm][-1]:.1f} s", flush=True)
     head = ["", "seconds, median", "lowest", "highest"]
-    lines = [head, ["---", "---:", "---:", "---:"]]
+    lines = []
     for arm, seconds in found.items():
         figures = (statistics.median(seconds), min(seconds), max(seconds))
         lines.append([arm, *(f"{each:.1f}" for each in figures)])
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     about = (
         f"`python benchmarks/cold_start.py --seeds {arguments.seeds}`\n\n{processor()}, "
         f"{os.cpu_count()} cores. `{' '.join(WORDS)}`: from the command to the end of the run, "
         f"imports and evaluations included, over {arguments.seeds} seeds."
     )
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    text = "\n\n".join(["# Time to -150 on Pendulum-v1", about, table])
-    (arguments.results / "cold_start.md").write_text(text + "\n")
+    title = "# Time to -150 on Pendulum-v1"
+    write_page(arguments.results, "cold_start", title, about, markdown(head, lines))
 
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import torch
-from _report import processor
+from _interleave import calls_per_second
+from _report import markdown, processor, results_parser, write_page
 from torch._inductor import standalone_compile
 from torch._inductor.runtime.cache_dir_utils import temporary_cache_dir
 
@@ -105,44 +105,29 @@ def measure(width: int, rows: int, arguments: argparse.Namespace) -> list[list[s
         update()
         name = "plain" if variant is None else variant.name
         updates[name], seconds[name] = update, time.perf_counter() - start
+    rate = partial(calls_per_second, seconds=arguments.seconds, clock=time.thread_time)
     rates = dict.fromkeys(updates, 0.0)
     for _ in range(arguments.rounds):
         for name, update in updates.items():
-            rates[name] = max(rates[name], rate(update, arguments.seconds))
+            rates[name] = max(rates[name], rate(update))
     return [
         [name, f"{value:.0f}", f"{value / rates['plain']:.2f}", f"{seconds[name]:.1f}"]
         for name, value in rates.items()
     ]
 
 
-def rate(update: Callable[[], Any], seconds: float) -> float:
-    count, start = 0, time.thread_time()
-    while (taken := time.thread_time() - start) < seconds:
-        update()
-        count += 1
-    return count / taken
-
-
-def table(title: str, rows: list[list[str]]) -> str:
-    head = ["", "updates/s, best", "times plain", "seconds of the first update"]
-    lines = ["| " + " | ".join(row) + " |" for row in [head, ["---", *["---:"] * 3], *rows]]
-    return f"## SAC, {title}, HalfCheetah-v5, one thread\n\n" + "\n".join(lines)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    here = Path(__file__).resolve().parent
+    parser = results_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=8, help="rounds of each (default: 8)")
     parser.add_argument("--seconds", type=float, default=0.4, help="of a round (default: 0.4)")
-    parser.add_argument("--results", type=Path, default=here / "results", help="folder to write to")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    head = ["", "updates/s, best", "times plain", "seconds of the first update"]
     tables = []
     for title, (width, rows) in SIZES.items():
-        tables.append(table(title, measure(width, rows, arguments)))
-        print(tables[-1], flush=True)
+        tables.append(f"## SAC, {title}, HalfCheetah-v5, one thread")
+        tables.append(markdown(head, measure(width, rows, arguments)))
+        print(*tables[-2:], sep="\n\n", flush=True)
     packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "torchrl", "tensordict"))
     about = (
         f"`python benchmarks/compiled_steps.py --rounds {arguments.rounds} --seconds "
@@ -150,9 +135,8 @@ def main() -> None:
         f"{arguments.rounds} rounds each, by turns in one process, in the processor's time of the "
         "thread. The first update compiles; the very first of a machine also compiles headers."
     )
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    text = "\n\n".join(["# The steps to a compiled update", about, *tables])
-    (arguments.results / "compiled_steps.md").write_text(text + "\n")
+    title = "# The steps to a compiled update"
+    write_page(arguments.results, "compiled_steps", title, about, *tables)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from types import SimpleNamespace
 
 import gymnasium
 import torch
-from _report import processor
+from _report import processor, results_parser, write_page
 from tensordict import TensorDictBase
 from torchrl.data import ReplayBuffer
 from torchrl.envs.utils import ExplorationType, set_exploration_type
@@ -263,14 +263,11 @@ def report(results: dict[int, Turns], arguments: argparse.Namespace, load: float
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add, here = parser.add_argument, Path(__file__).resolve().parent
+    parser = results_parser(__doc__)
+    add = parser.add_argument
     add("--repeats", type=int, default=15, help="turns of loop and work, 5 or more (default: 15)")
     add("--frames", type=int, default=160, help="frames of a turn, of 16 (default: 160)")
     add("--threads", type=int, default=2, help="torch threads (default: 2)")
-    add("--results", type=Path, default=here / "results", help="folder for what is written")
     arguments = parser.parse_args()
     if arguments.repeats < 5:
         parser.error(f"`--repeats` must be at least 5, got {arguments.repeats}")
@@ -296,8 +293,7 @@ def main() -> None:
                 folder=Path(folder) / "run",
             )
     print(table(results))
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    (arguments.results / "overhead.md").write_text(report(results, arguments, load) + "\n")
+    write_page(arguments.results, "overhead", report(results, arguments, load))
     print(f"\nwritten to {arguments.results / 'overhead.md'}")
 
 

@@ -13,20 +13,19 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import torch
-from _report import processor
+from _interleave import calls_per_second
+from _report import markdown, processor, results_parser, write_page
 
 from torchrl_elegant.objectives.compiled import compiler
 from torchrl_elegant.objectives.compiled.kernels import kernels
 from torchrl_elegant.objectives.compiled.products import OWN_PRODUCT
-from torchrl_elegant.objectives.compiled.recording import record
+from torchrl_elegant.objectives.compiled.recording import record, replace_node
 
 # Rows, depth and columns: of the first, a middle and the last layer, and of gradients.
 SIZES = (
@@ -44,9 +43,7 @@ def exchange(graph: torch.fx.Graph, operation: Any) -> None:
         if node.target is torch.ops.aten.mm.default:
             with graph.inserting_before(node):
                 other = graph.call_function(operation, (*node.args, None))
-            other.meta = dict(node.meta)
-            node.replace_all_uses_with(other)
-            graph.erase_node(node)
+            replace_node(graph, node, other)
 
 
 def one_dnn(left: torch.Tensor, right: torch.Tensor, bias: None) -> torch.Tensor:
@@ -89,7 +86,8 @@ def measure(size: tuple[int, int, int], form: str, arguments: argparse.Namespace
     best = dict.fromkeys(runs, float("inf"))
     for _ in range(arguments.rounds):
         for name, each in runs.items():
-            best[name] = min(best[name], seconds_of(each, arguments.seconds) / count)
+            calls = calls_per_second(each, arguments.seconds)
+            best[name] = min(best[name], 1.0 / (calls * count))
     found = {name: operations / seconds / 1e9 for name, seconds in best.items()}
     ratio = found["ours"] / max(found["MKL"], found["oneDNN"])
     rates = [f"{found[name]:.0f}" for name in WAYS]
@@ -97,28 +95,15 @@ def measure(size: tuple[int, int, int], form: str, arguments: argparse.Namespace
     return [f"{shape}, {form}", *rates, f"{ratio:.2f}", f"{1e6 * best['ours']:.2f}"]
 
 
-def seconds_of(run: Callable[[], Any], seconds: float) -> float:
-    """Seconds of a call."""
-    calls, start = 0, time.perf_counter()
-    while (taken := time.perf_counter() - start) < seconds:
-        run()
-        calls += 1
-    return taken / calls
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    here = Path(__file__).resolve().parent
+    parser = results_parser(__doc__)
     parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch (default: 1)")
     parser.add_argument("--rounds", type=int, default=6, help="rounds of each (default: 6)")
     parser.add_argument("--seconds", type=float, default=0.05, help="of a round (default: 0.05)")
-    parser.add_argument("--results", type=Path, default=here / "results", help="folder to write to")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     head = ["rows x depth x columns", *WAYS, "ours / the better", "µs, ours"]
-    lines = [head, ["---", *["---:"] * (len(head) - 1)]]
+    lines = []
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = folder
         kernels()
@@ -126,16 +111,17 @@ def main() -> None:
             for form in FORMS:
                 lines.append(measure(size, form, arguments))
                 print(*lines[-1], sep="  ", flush=True)
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     about = (
         f"`python benchmarks/products.py --threads {arguments.threads}`\n\n{processor()}, "
         f"torch {version('torch')}, {arguments.threads} thread(s). Billions of operations a "
         f"second, the best of {arguments.rounds} rounds by turns in one process. MKL's and ours "
         "are called in a compiled function, oneDNN's one by one."
     )
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    text = "\n\n".join([f"# Matrix products, {arguments.threads} thread(s)", about, table])
-    (arguments.results / f"products_{arguments.threads}.md").write_text(text + "\n")
+    title, name = (
+        f"# Matrix products, {arguments.threads} thread(s)",
+        f"products_{arguments.threads}",
+    )
+    write_page(arguments.results, name, title, about, markdown(head, lines))
 
 
 if __name__ == "__main__":

@@ -18,12 +18,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from pathlib import Path
 
 import torch
 from _interleave import Result
 from _off_policy import NARROW, WIDE
-from _report import Ratio, processor, ratio_table, table
+from _report import Ratio, processor, ratio_table, results_parser, table, write_page
 from contenders.case import OffPolicyCase
 from contenders.off_policy import torchrl
 
@@ -129,15 +128,12 @@ def report(tables: list[str], ratios: str, arguments: argparse.Namespace, load: 
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = results_parser(__doc__)
     slugs = [case.slug for case in CASES]
-    add, here = parser.add_argument, Path(__file__).resolve().parent
+    add = parser.add_argument
     add("--rounds", type=int, default=15, help="rounds of each script (default: 15)")
     add("--seconds", type=float, default=0.5, help="length of a round (default: 0.5)")
     add("--cases", nargs="+", choices=slugs, default=slugs, help="these cases")
-    add("--results", type=Path, default=here / "results", help="folder for what is written")
     return parser.parse_args()
 
 
@@ -155,10 +151,8 @@ def main() -> None:
             results += timed
     ratios = ratio_table(results, RATIOS)
     print(f"\n{ratios}")
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    path = arguments.results / "swapped_import.md"
-    path.write_text(report(tables, ratios, arguments, load) + "\n")
-    print(f"\nwritten to {path}")
+    write_page(arguments.results, "swapped_import", report(tables, ratios, arguments, load))
+    print(f"\nwritten to {arguments.results / 'swapped_import.md'}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ in which worker processes import what they need, are left out. Writes
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from _report import processor
+from _report import markdown, processor, results_parser, write_page
 
 from torchrl_elegant.algorithms import A2CConfig
 from torchrl_elegant.tournament import TournamentConfig
@@ -114,35 +113,9 @@ def milliseconds(case: Case, folder: Path) -> float:
     return 1_000 * (last - first) / (case.pods - 1)
 
 
-def report(found: dict[Case, list[float]], load: float) -> str:
-    rows = [
-        f"| {case.title} | {case.pods} | {case.population} | {median(times):.1f} | "
-        f"{min(times):.1f} to {max(times):.1f} | {case.goal:g} | {case.ideal:g} |"
-        for case, times in found.items()
-    ]
-    return "\n".join(
-        [
-            "# Tournament: milliseconds a pod",
-            "",
-            f"`python benchmarks/tournament.py --repeats {len(next(iter(found.values())))}`",
-            "",
-            f"{processor()}, {os.cpu_count()} cores, {SLOTS} slots; load of the machine before the "
-            f"run {load:.2f}.",
-            "",
-            "| | pods | population | ms a pod, median | lowest to highest | at most | ideal |",
-            "|---|---:|---:|---:|---:|---:|---:|",
-            *rows,
-        ]
-    )
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    here = Path(__file__).resolve().parent
+    parser = results_parser(__doc__)
     parser.add_argument("--repeats", type=int, default=5, help="runs of each case (default: 5)")
-    parser.add_argument("--results", type=Path, default=here / "results", help="folder to write to")
     arguments = parser.parse_args()
     if arguments.repeats < 1:
         parser.error(f"`--repeats` must be at least 1, got {arguments.repeats}")
@@ -154,10 +127,23 @@ def main() -> None:
         for case in CASES:
             with tempfile.TemporaryDirectory() as folder:
                 found[case].append(milliseconds(case, Path(folder)))
-    text = report(found, load)
-    print(text)
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    (arguments.results / "tournament.md").write_text(f"{text}\n")
+    head = ["", "pods", "population", "ms a pod, median", "lowest to highest", "at most", "ideal"]
+    rows = [
+        [
+            *(case.title, str(case.pods), str(case.population), f"{median(times):.1f}"),
+            *(f"{min(times):.1f} to {max(times):.1f}", f"{case.goal:g}", f"{case.ideal:g}"),
+        ]
+        for case, times in found.items()
+    ]
+    table = markdown(head, rows)
+    print(table)
+    command = f"`python benchmarks/tournament.py --repeats {arguments.repeats}`"
+    about = (
+        f"{processor()}, {os.cpu_count()} cores, {SLOTS} slots; load of the machine before the run "
+        f"{load:.2f}."
+    )
+    title = "# Tournament: milliseconds a pod"
+    write_page(arguments.results, "tournament", title, command, about, table)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,9 @@ class _OwnKernel:
         # Keep the tensors alive: the kernel uses their addresses.
         self._tensors = [*self._params, *chain.from_iterable(states)]
         self._addresses, self._sizes = self._places()
-        tables = [map(Tensor.data_ptr, tensors) for tensors in (self._params, *states)]
+        count = len(self._params)
+        starts = [count * part for part in range(1 + len(_STATE))]
+        tables = [self._addresses[start : start + count] for start in starts]
         self._tables = [array("q", each) for each in (self._sizes, of_groups, *tables)]
         self._settings: list[Any] = []
         self._numbers = array("d")

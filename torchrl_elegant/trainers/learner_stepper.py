@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from types import MethodType
 from typing import Any
 
 import torch
@@ -88,7 +89,7 @@ class LearnerStepper(OptimizationStepper):
         """The loss as ``trainer`` evaluates it; None for the learner's own, which is compiled."""
         if self.learner.compiles:
             # TorchRL's method calls the loss and does nothing else.
-            if getattr(trainer.compute_loss, "__func__", None) is Trainer.compute_loss:
+            if trainer.compute_loss == MethodType(Trainer.compute_loss, trainer):
                 return None
             if not self._told:
                 self._told = True

@@ -47,7 +47,7 @@ def test_those_that_were_used_last_stay():
 
 
 def fill(digest="0", text="compiled"):
-    """What lies in a folder that was kept, or was not; a file is added to it."""
+    """Add a file to a folder; return the names of those that were kept there before."""
     with folder_of(digest) as folder:
         found = sorted(path.name for path in folder.iterdir())
         (folder / text).write_text(text)

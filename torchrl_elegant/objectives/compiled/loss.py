@@ -181,8 +181,8 @@ class CompiledLoss:
         keys = [key for key, used in zip(update.leaves, recording.used, strict=True) if used]
         given = [update.leaves[key] for key in keys]
         with _untouched(self._module, ()):  # a compiler draws random numbers, too
-            run = compile_recording(recording, given)
             ignored = self._ignored(update, batch, recording)
+            run = compile_recording(recording, given)  # it rewrites the recording
         return _Kind(
             about=about,
             entries=frozenset(entries),

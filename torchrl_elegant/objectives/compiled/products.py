@@ -15,6 +15,7 @@ from torch import Tensor, fx
 
 from torchrl_elegant.objectives.compiled.cache import cache_folder, machine, write_cached
 from torchrl_elegant.objectives.compiled.kernels import kernels, kernels_digest
+from torchrl_elegant.objectives.compiled.recording import replace_node
 
 _ATEN = torch.ops.aten
 # The time of a product is the least of this many, each at least so long.
@@ -55,10 +56,7 @@ def _require_product(left: Tensor, right: Tensor, bias: Tensor | None) -> None:
     if len(members) > 1 or members != others or depth != rows:
         shapes = f"{tuple(left.shape)} and {tuple(right.shape)}"
         raise ValueError(f"`left` and `right` must be [M, K] and [K, N], or batches, got {shapes}")
-    if not _has_usual_bias(
-        [*map(_form_of, (left, right)), bias if bias is None else _form_of(bias)]
-    ):
-        assert bias is not None
+    if bias is not None and not _has_usual_bias([*map(_form, (left, right, bias))]):
         raise ValueError(f"`bias` must have one number a column, got {tuple(bias.shape)}")
 
 
@@ -108,13 +106,11 @@ def choose_products(graph: fx.Graph) -> None:
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target in _FORMS and not node.kwargs:
             operands = _FORMS[node.target](*node.args)
-            forms = [None if each is None else _form(each) for each in operands]
+            forms = [None if each is None else _form(each.meta["val"]) for each in operands]
             if _fits(forms) and kernels() is not None and known.is_faster(node.target, forms):
                 with graph.inserting_before(node):
                     other = graph.call_function(OWN_PRODUCT, operands)
-                other.meta = dict(node.meta)
-                node.replace_all_uses_with(other)
-                graph.erase_node(node)
+                replace_node(graph, node, other)
     known.store()
 
 
@@ -122,11 +118,7 @@ def choose_products(graph: fx.Graph) -> None:
 _Form = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, str]
 
 
-def _form(node: fx.Node) -> _Form:
-    return _form_of(node.meta["val"])
-
-
-def _form_of(value: Tensor) -> _Form:
+def _form(value: Tensor) -> _Form:
     return tuple(value.shape), tuple(value.stride()), value.dtype, value.device.type
 
 

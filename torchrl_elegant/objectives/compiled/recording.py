@@ -190,7 +190,7 @@ def record(function: Callable[..., list[Tensor]], given: Sequence[Tensor]) -> Re
         if id(tensor) not in held:
             last = _argument(graph, last, f"held_{len(held)}")
             held[id(tensor)] = (tensor, last)
-        _replace(graph, node, held[id(tensor)][1])
+        replace_node(graph, node, held[id(tensor)][1])
     draws = _hand_in_draws(graph, last)
     graph.eliminate_dead_code()
     used = []
@@ -237,12 +237,12 @@ def _hand_in_draws(graph: fx.Graph, last: fx.Node) -> list[Callable[[], Tensor]]
         last.meta = dict(node.meta)
         filled = node.args[0] if node.target._schema.is_mutable else None
         if filled is None:
-            _replace(graph, node, last)
+            replace_node(graph, node, last)
             continue
         with graph.inserting_before(node):
             # The tensor may be part of another, or be held.
             copied = graph.call_function(torch.ops.aten.copy_.default, (filled, last))
-        _replace(graph, node, copied)
+        replace_node(graph, node, copied)
     return draws
 
 
@@ -271,7 +271,8 @@ def _argument(graph: fx.Graph, last: fx.Node, name: str) -> fx.Node:
         return graph.placeholder(name)
 
 
-def _replace(graph: fx.Graph, node: fx.Node, other: fx.Node) -> None:
+def replace_node(graph: fx.Graph, node: fx.Node, other: fx.Node) -> None:
+    """Put ``other``, which is in ``graph`` already, in the place of ``node``."""
     other.meta = dict(node.meta)
     node.replace_all_uses_with(other)
     graph.erase_node(node)
