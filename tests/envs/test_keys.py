@@ -104,3 +104,11 @@ class Aside(Nested):
 def test_flags_that_stand_beside_the_reward_are_refused():
     with pytest.raises(ValueError, match=r"a done flag at the level of its reward or above"):
         EnvKeys.of(Aside())
+
+
+@pytest.mark.parametrize("scenario", ["navigation", "simple"])
+def test_a_team_is_refused(scenario):
+    with pytest.raises(
+        ValueError, match=r"`env` must have one agent, got rewards of shape \(., 1\)"
+    ):
+        EnvKeys.of(make_env(f"vmas/{scenario}", 2))

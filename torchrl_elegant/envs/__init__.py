@@ -6,6 +6,7 @@ from torchrl_elegant.envs.keys import EnvKeys
 from torchrl_elegant.envs.make import PREFIXES, make_env
 from torchrl_elegant.envs.pixels import Pixels
 from torchrl_elegant.envs.spaces import BOOKKEEPING_KEYS, UnsupportedSpaceError
+from torchrl_elegant.envs.teams import VmasTeams
 from torchrl_elegant.envs.wrap import CompleteEnv
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "GymnasiumEnv",
     "Pixels",
     "UnsupportedSpaceError",
+    "VmasTeams",
     "make_env",
     "sub_seeds",
 ]

@@ -32,6 +32,12 @@ class EnvKeys:
         Of several done flags it takes the one nearest to the reward, at its level or above.
         """
         reward = _only(env.reward_keys, "reward")
+        shape = tuple(env.full_reward_spec[reward].shape[len(env.batch_size) :])
+        if shape not in ((), (1,)):
+            raise ValueError(
+                f"`env` must have one agent, got rewards of shape {shape} in {reward!r}; a team "
+                "needs an algorithm for teams"
+            )
         above = path_of(reward)[:-1]
         levels = [path_of(key)[:-1] for key in env.done_keys]
         levels = [level for level in levels if level == above[: len(level)]]

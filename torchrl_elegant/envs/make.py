@@ -21,6 +21,7 @@ from torchrl_elegant.envs.batched import ChasingEnv
 from torchrl_elegant.envs.gymnasium import GymnasiumEnv, sub_seeds
 from torchrl_elegant.envs.pixels import Pixels, treated
 from torchrl_elegant.envs.spaces import DiscreteActions
+from torchrl_elegant.envs.teams import VmasScenarios
 from torchrl_elegant.envs.wrap import (
     SteadyParallelEnv,
     SteadySerialEnv,
@@ -31,7 +32,10 @@ from torchrl_elegant.functional import action_mask_of
 
 #: Factories of TorchRL environments by name, for each part of a name before the slash:
 #: `"elegant/chasing"` is made by `PREFIXES["elegant"]["chasing"]`.
-PREFIXES: dict[str, Mapping[str, Callable[..., EnvBase]]] = {"elegant": {"chasing": ChasingEnv}}
+PREFIXES: dict[str, Mapping[str, Callable[..., EnvBase]]] = {
+    "elegant": {"chasing": ChasingEnv},
+    "vmas": VmasScenarios(),
+}
 
 # Module that a family of Gymnasium environments imports, and the extra that installs it.
 _EXTRAS = {
