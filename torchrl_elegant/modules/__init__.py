@@ -40,6 +40,7 @@ from torchrl_elegant.modules.gaussian import GaussianActor
 from torchrl_elegant.modules.inputs import ConvEncoder, Inputs
 from torchrl_elegant.modules.mlp import ACTIVATIONS, MLP, layer_normalized
 from torchrl_elegant.modules.multi_categorical import MultiCategoricalActor
+from torchrl_elegant.modules.multiagent import QMixer
 from torchrl_elegant.modules.normalization import NormalizedActor, ObservationNorm, normalizable
 from torchrl_elegant.modules.q_network import DuelingMLP, EpsilonGreedyActor, QNetwork
 from torchrl_elegant.modules.stochastic_actor import StochasticActor
@@ -72,6 +73,7 @@ __all__ = [
     "NormalizedActor",
     "ObservationNorm",
     "OrnsteinUhlenbeckNoise",
+    "QMixer",
     "QNetwork",
     "RestartsRows",
     "SquashedGaussianActor",

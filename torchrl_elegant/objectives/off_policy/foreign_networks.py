@@ -114,6 +114,10 @@ class SingleQNetwork(ForeignNetwork):
         data = self.swapped(tensordict.copy(), self.params)
         return data.get(self.loss.tensor_keys.action_value).unsqueeze(0), data.get("next")
 
+    def target(self, tensordict: TensorDictBase) -> Tensor:
+        data = self.swapped(tensordict.copy(), self.target_params)
+        return data.get(self.loss.tensor_keys.action_value).unsqueeze(0)
+
     def best(self, tensordict: TensorDictBase) -> Tensor:
         """Value that the targets give their own greedy action, ``[*B]``."""
         data = self.swapped(tensordict.copy(), self.target_params)

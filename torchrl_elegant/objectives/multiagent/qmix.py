@@ -1,0 +1,204 @@
+"""Q-learning of a team, whose value is mixed from those of its agents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tensordict import NestedKey, TensorDict, TensorDictBase, TensorDictParams
+from tensordict.nn import TensorDictModule, TensorDictModuleBase, dispatch
+from torch import Tensor, nn
+from torchrl.data import TensorSpec
+from torchrl.modules import QValueActor
+from torchrl.modules.models.multiagent import Mixer
+from torchrl.modules.tensordict_module.common import ensure_tensordict_compatible
+
+from torchrl_elegant.functional import chosen
+from torchrl_elegant.objectives.common.keys import StepKeys
+from torchrl_elegant.objectives.off_policy.base import OffPolicyLoss
+from torchrl_elegant.objectives.off_policy.dqn import action_space_of, values_of_choices
+from torchrl_elegant.objectives.off_policy.foreign_networks import ForeignNetwork
+from torchrl_elegant.objectives.off_policy.own_networks import q_network_calls
+from torchrl_elegant.objectives.off_policy.torchrl_contract import read_keys
+
+
+@dataclass
+class QMixKeys(StepKeys):
+    """Keys of a loss with a value for each agent and one for the team.
+
+    >>> QMixKeys().value
+    'chosen_action_value'
+    """
+
+    action: NestedKey = ("agents", "action")
+    action_value: NestedKey = ("agents", "action_value")
+    local_value: NestedKey = ("agents", "chosen_action_value")
+    global_value: NestedKey = "chosen_action_value"
+    advantage: NestedKey = "advantage"
+    value_target: NestedKey = "value_target"
+    priority: NestedKey = "td_error"
+    priority_weight: NestedKey = "priority_weight"
+
+    @property
+    def value(self) -> NestedKey:
+        """Entry in which value estimators look for the next state's value."""
+        return self.global_value
+
+
+class QMixLoss(OffPolicyLoss):
+    r"""QMIX (Rashid et al. 2018, arXiv:1803.11485, eq. 6) and VDN (Sunehag et al. 2018).
+
+    .. math::
+
+        Q_{tot}(s, a) &= \mathrm{mix}(Q_1(o_1, a_1), \dots, Q_n(o_n, a_n);\, s)                 \\
+        y &= r + \gamma (1 - d) \bar Q_{tot}(s', a')                                            \\
+        a'_i &= \arg\max \bar Q_i(o'_i, \cdot)                                                  \\
+        a'_i &= \arg\max Q_i(o'_i, \cdot) \quad \text{(double)}                                 \\
+        L &= \ell(Q_{tot}(s, a), y)
+
+    r and d are those of the team: a reward of one number a row. The mixer decides which algorithm
+    this is: TorchRL's ``VDNMixer``, or ``QMixer`` of this package.
+
+    It stands where TorchRL's ``QMixerLoss`` stands: same arguments, keys, output and target
+    parameters. It differs by intent in this: ``double_dqn``, ``reduction`` and importance weights,
+    which TorchRL's ignores; the priority is the absolute error and not its square.
+
+    Args:
+        local_value_network: values of the actions of each agent, with the agents in the last but
+            one dimension: a ``QValueActor``, or a module that one can be made of.
+        mixer_network: reads the values that the agents have chosen, and perhaps a state.
+
+    Keyword Args:
+        double_dqn: let the online network choose the next actions; needs ``delay_value``.
+        action_space: a name or a spec; by default that of the network.
+
+    The others are TorchRL's: ``loss_function``, ``delay_value``, ``priority_key``, ``reduction``,
+    ``use_prioritized_weights``.
+
+    >>> from torchrl.modules import QValueModule, SafeSequential
+    >>> from torchrl.modules.models.multiagent import VDNMixer
+    >>> values = TensorDictModule(
+    ...     nn.Linear(4, 3), [("agents", "observation")], [("agents", "action_value")]
+    ... )
+    >>> keys = [("agents", name) for name in ("action", "action_value", "chosen_action_value")]
+    >>> choice = QValueModule("categorical", action_value_key=keys[1], out_keys=keys)
+    >>> network, mixer = SafeSequential(values, choice), VDNMixer(n_agents=2, device="cpu")
+    >>> loss = QMixLoss(network, mixer, action_space="categorical")
+    >>> flag, seen = torch.zeros(8, 1, dtype=torch.bool), {"observation": torch.zeros(8, 2, 4)}
+    >>> after = {"agents": seen, "reward": torch.ones(8, 1), "done": flag, "terminated": flag}
+    >>> agents = seen | {"action": torch.zeros(8, 2, dtype=torch.int64)}
+    >>> data = TensorDict({"agents": agents, "next": after}, [8])
+    >>> list(loss(data).keys()), data["td_error"].shape
+    (['loss'], torch.Size([8, 1]))
+    """
+
+    _AcceptedKeys = default_keys = QMixKeys
+    critic_name = "local_value_network"
+    terms = ("loss",)
+
+    local_value_network: TensorDictModuleBase
+    local_value_network_params: TensorDictParams
+    target_local_value_network_params: TensorDictParams
+    mixer_network: TensorDictModuleBase
+    mixer_network_params: TensorDictParams
+    target_mixer_network_params: TensorDictParams
+
+    def __init__(
+        self,
+        local_value_network: QValueActor | nn.Module,
+        mixer_network: TensorDictModule | nn.Module,
+        *,
+        loss_function: str | None = "l2",
+        delay_value: bool = True,
+        double_dqn: bool = False,
+        action_space: str | TensorSpec | None = None,
+        priority_key: str | None = None,
+        reduction: str | None = None,
+        use_prioritized_weights: str | bool = "auto",
+    ) -> None:
+        if double_dqn and not delay_value:
+            raise ValueError(
+                f"`delay_value` must be True with double_dqn, got `{delay_value}`; the online "
+                "network chooses and the target network judges"
+            )
+        super().__init__()
+        self.delay_value, self.double_dqn = delay_value, double_dqn
+        self.loss_function, self.reduction = loss_function, reduction or "mean"
+        self.use_prioritized_weights = use_prioritized_weights
+        self._set_deprecated_ctor_keys(priority=priority_key)
+        local = ensure_tensordict_compatible(
+            module=local_value_network, wrapper_type=QValueActor, action_space=action_space
+        )
+        for name, network in (
+            ("local_value_network", local),
+            ("mixer_network", _mixer_module(mixer_network, self.tensor_keys)),
+        ):
+            self.convert_to_functional(network, name, create_target_params=delay_value)
+        self.action_space = action_space_of(local, action_space)
+        self._connect()
+
+    @dispatch
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return TensorDict(self.critic_terms(tensordict), batch_size=[])
+
+    def critic_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
+        """All terms; writes the priority into ``tensordict``."""
+        values, after = self._critic.online_and_next(tensordict)  # [1, *B, agents, n]
+        chosen_values = values_of_choices(self, values, tensordict)[0]  # [*B, agents]
+        value = self._mixer.online(chosen_values, tensordict)  # [*B]
+        with torch.no_grad():
+            next_value = self._next_value(after)
+        target = self._target_value(tensordict, next_value)
+        loss = self._distances(value.unsqueeze(0), target)[0]
+        error = (value.detach() - target).abs()
+        tensordict.set(self.tensor_keys.priority, error.unsqueeze(-1))
+        return {"loss": self._reduce(loss, tensordict)}
+
+    def _next_value(self, after: TensorDictBase) -> Tensor:
+        values = self._critic.target(after)[0]
+        judged = self._critic.online(after)[0] if self.double_dqn else values
+        best = chosen(values, judged.argmax(-1), "categorical")
+        return self._mixer.target(best, after)
+
+    def _stored_values(self, tensordict: TensorDictBase) -> Tensor:
+        values = values_of_choices(self, self._critic.online(tensordict), tensordict)[0]
+        return self._mixer.online(values, tensordict).unsqueeze(0)
+
+    def _make_calls(self) -> dict[str, Any]:
+        return {
+            "_critic": q_network_calls(self, "local_value_network", stacked=False),
+            "_mixer": _Mixer(self, "mixer_network"),
+        }
+
+    def _set_in_keys(self) -> None:
+        keys, local = self.tensor_keys, self.local_value_network.in_keys
+        mixed = [key for key in self.mixer_network.in_keys if key != keys.local_value]
+        self._in_keys = read_keys([keys.action, *local, *mixed], keys, [*local, *mixed])
+
+
+def _mixer_module(mixer: nn.Module, keys: QMixKeys) -> TensorDictModuleBase:
+    if isinstance(mixer, TensorDictModuleBase):
+        return mixer
+    if isinstance(mixer, Mixer) and mixer.needs_state:
+        raise ValueError(
+            f"`mixer_network` must say where its state is, got `{type(mixer).__name__}`; wrap it: "
+            f"TensorDictModule(mixer, [{keys.local_value!r}, 'state'], [{keys.global_value!r}])"
+        )
+    return TensorDictModule(mixer, in_keys=[keys.local_value], out_keys=[keys.global_value])
+
+
+class _Mixer(ForeignNetwork):
+    """The team's value ``[*B]`` of the agents' ``[*B, agents]``."""
+
+    def online(self, values: Tensor, tensordict: TensorDictBase) -> Tensor:
+        return self._mixed(values, tensordict, self.params)
+
+    def target(self, values: Tensor, tensordict: TensorDictBase) -> Tensor:
+        return self._mixed(values, tensordict, self.target_params)
+
+    def _mixed(self, values: Tensor, tensordict: TensorDictBase, params: Any) -> Tensor:
+        keys = self.loss.tensor_keys
+        data = tensordict.select(*self.network.in_keys, strict=False)
+        data.set(keys.local_value, values.unsqueeze(-1))
+        return self.swapped(data, params).get(keys.global_value).squeeze(-1)
