@@ -6,7 +6,7 @@ from torchrl_elegant.objectives.compiled.loss import CompiledLoss
 from torchrl_elegant.objectives.hamiltonian.loss import HamiltonianLoss
 from torchrl_elegant.objectives.hamiltonian.term import HamiltonianTerm
 from torchrl_elegant.objectives.hamiltonian.with_loss import WithHamiltonian
-from torchrl_elegant.objectives.multiagent import QMixLoss
+from torchrl_elegant.objectives.multiagent import MADDPGLoss, MATD3Loss, QMixLoss
 from torchrl_elegant.objectives.off_policy.ddpg import DDPGLoss
 from torchrl_elegant.objectives.off_policy.discrete_sac import DiscreteSACLoss
 from torchrl_elegant.objectives.off_policy.dqn import DQNLoss
@@ -33,6 +33,8 @@ __all__ = [
     "LeanHardUpdate",
     "LeanSoftUpdate",
     "LongReturnFit",
+    "MADDPGLoss",
+    "MATD3Loss",
     "ModSACLoss",
     "QMixLoss",
     "REDQLoss",
