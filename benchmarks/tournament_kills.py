@@ -196,7 +196,7 @@ def main() -> None:
     print(table)
     about = (
         f"`python benchmarks/tournament_kills.py --kills {arguments.kills} --rllib-python <python> "
-        "--agilerl-python <python>`\n\n{processor()}, "
+        f"--agilerl-python <python>`\n\n{processor()}, "
         f"{os.cpu_count()} cores; torch {version('torch')}. Eight members of 30 steps of 10 units, "
         "two at a time (AgileRL: one after another, 20 units a step and others for evaluation). A "
         f"kill is SIGKILL to the program alone; processes are counted {GRACE:.0f} s later, and "
