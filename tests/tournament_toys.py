@@ -7,7 +7,7 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from torchrl_elegant.tournament.pod import Link, Order, Result
 from torchrl_elegant.tournament.space import spaces_of
 from torchrl_elegant.tournament.store import Store
 from torchrl_elegant.tournament.updater import Updater
+from torchrl_elegant.tournament.views import Watcher
 
 STEPS = 4
 
@@ -100,6 +101,7 @@ def toy_tournament(
     slots: Callable[[], int] | None = None,
     seed: int = 0,
     algorithms: int = 1,
+    watchers: Sequence[Watcher] = (),
     **options: Any,
 ) -> Orchestrator:
     """An orchestrator of toys in a folder, new or going on; close its ``board``."""
@@ -126,6 +128,7 @@ def toy_tournament(
         executor=executor(work or Toy(store), folder / "results"),
         slots=slots,
         episodes=5,
+        watchers=watchers,
     )
 
 

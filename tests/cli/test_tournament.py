@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from tournament_toys import check_whole, rows
@@ -50,6 +51,56 @@ def test_a_tournament_its_table_its_policy_and_its_end(tmp_path, capsys):
     assert capsys.readouterr().out == shown
     assert main(["evaluate", str(folder / "best"), "episodes=1"]) == 0
     assert capsys.readouterr().out.startswith("1 episode: return")
+    words = [f"resume={folder}", "executor=inline", "logger=none", "progress=false"]
+    assert main(["tournament", *words]) == 0
+    (folder / "report.html").unlink()
+    capsys.readouterr()
+    assert main(["tournament", f"report={folder}"]) == 0
+    assert capsys.readouterr().out == f"page: {folder / 'report.html'}\n"
+    assert "finished" in (folder / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def lineages(tmp_path_factory):
+    """A tournament of which two lineages are left."""
+    folder = tmp_path_factory.mktemp("lineages") / "run"
+    words = [*SMALL, f"folder={folder}", "budget=400", "quantum=200", "finalists=2", "logger=none"]
+    given = {word.partition("=")[0]: word for word in words}
+    assert main(["tournament", *given.values()]) == 0
+    assert (folder / "ensemble").is_dir()
+    return folder
+
+
+def test_the_folder_of_a_tournament_is_evaluated_and_exported(tmp_path, lineages, capsys):
+    assert main(["evaluate", str(lineages), "episodes=2"]) == 0
+    assert capsys.readouterr().out.startswith("2 episodes: return")
+    assert (lineages / "best" / "evaluation.json").is_file()
+    assert main(["evaluate", str(lineages), "episodes=2", "policy=ensemble"]) == 0
+    assert (lineages / "ensemble" / "evaluation.json").is_file()
+    capsys.readouterr()
+    for policy, name in (("final", "best"), ("best", "best"), ("ensemble", "ensemble")):
+        target = tmp_path / f"{policy}.pt2"
+        assert main(["export", str(lineages), f"policy={policy}", f"to={target}"]) == 0
+        told = capsys.readouterr().out
+        assert told == f"exported {lineages / name / 'policy.pt'} to {target}\n"
+
+
+def test_what_a_tournament_does_not_have_is_told_in_one_line(tmp_path, lineages, capsys):
+    def told(*words):
+        assert main(["evaluate", *words]) == 2
+        message = capsys.readouterr().err
+        assert message.startswith("error: ")
+        assert message.count("\n") == 1
+        return message
+
+    assert "`policy` must be final or best for the run" in told(
+        str(lineages / "best"), "policy=ensemble"
+    )
+    copy = shutil.copytree(lineages, tmp_path / "copy")
+    shutil.rmtree(copy / "ensemble")
+    assert "got `ensemble`: its finalists are of one lineage" in told(str(copy), "policy=ensemble")
+    shutil.rmtree(copy / "best")
+    assert "`run` must be a tournament that has come to its end" in told(str(copy))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +112,10 @@ def test_a_tournament_its_table_its_policy_and_its_end(tmp_path, capsys):
         ([*SMALL, "ppo.lrr=0.1"], "unknown option `ppo.lrr`: did you mean `lr`?"),
         ([*SMALL, "sac.lr=0.1"], "unknown option `sac.lr`"),
         ([*SMALL, "selection=best"], "`selection` must be one of truncation, tournament, softmax"),
-        ([*SMALL, "logger=none"], "`logger` must not be given to a tournament"),
+        ([*SMALL, "keep_last=3"], "`keep_last` must not be given to a tournament"),
+        (["report=nowhere"], "`report` must be the folder of a tournament"),
+        (["report=a", "seed=3"], "`seed` must not be given with report, got '3'"),
+        (["report=a", "status=b"], "`report` must be none with status"),
         ([*SMALL, "space=log"], "`space` must be given by name"),
         ([*SMALL, "slots=-1"], "`slots` must be an integer in [0, 10000], or none, got `-1`"),
         (["status=nowhere"], "`status` must be the folder of a tournament"),
@@ -93,7 +147,10 @@ def test_the_help_page_has_all_options_that_count(capsys):
         "DQNConfig",
         "eval_episodes",
         "status=",
+        "report=",
+        "logger=auto",
+        "progress=true",
     ):
         assert word in page
-    for word in ("logger=", "keep_last=", "total_frames="):
+    for word in ("target_return=", "keep_last=", "total_frames="):
         assert word not in page

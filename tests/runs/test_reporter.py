@@ -214,7 +214,7 @@ def test_a_run_that_goes_on_is_the_same_one_for_wandb(folder, tmp_path, monkeypa
     (tmp_path / "elsewhere").mkdir()
     other = RunFolder.create(tmp_path / "elsewhere" / "run", config="a: 1", columns=list(COLUMNS))
     for where in (folder, folder, other):
-        make_logger("wandb", where)
+        make_logger("wandb", where.path)
     assert ids[0] == ids[1] != ids[2]
     assert len(ids[0]) == 16
 
@@ -242,4 +242,4 @@ def test_a_new_column_is_added_and_the_rows_before_have_no_value_in_it(folder):
 
 
 def test_no_logger_is_no_logger(folder):
-    assert make_logger("none", folder) is None
+    assert make_logger("none", folder.path) is None

@@ -52,6 +52,9 @@ def test_a_tournament_of_two_algorithms_in_processes_from_end_to_end(tmp_path):
     result = small(tmp_path / "run", configs, executor="processes", slots=2, space=space)
     check_whole(tmp_path / "run")
     assert "compile: false" in (result.best / "config.yaml").read_text()
+    assert "finished" in (tmp_path / "run" / "report.html").read_text()
+    (events,) = (tmp_path / "run" / "tensorboard").rglob("events*")
+    assert events.stat().st_size > 500
     assert len(result.leaders) == 4
     scores = [pod.score for pod in result.leaders]
     assert scores == sorted(scores, reverse=True)
@@ -79,7 +82,8 @@ def test_a_tournament_of_two_algorithms_in_processes_from_end_to_end(tmp_path):
     assert "1,600 of 1,600 frames" in page
     # Nothing is written over, neither by a second call nor by going on.
     before = Policy.load(result.best / "policy.pt").metadata
-    again = resume_tournament(tmp_path / "run")
+    again = resume_tournament(tmp_path / "run", logger="none", progress=False)
+    assert list((tmp_path / "run" / "tensorboard").rglob("events*")) == [events]
     assert again.policy().metadata == before
     with pytest.raises(
         UsageError,
@@ -214,7 +218,8 @@ WRONG = [
         {"configs": DQNConfig()},
         r"`budget` must suffice for dqn, got 1600, which gives each member total_frames=400: ",
     ),
-    ({"logger": "none"}, r"`logger` must not be given to a tournament"),
+    ({"target_return": 9.0}, r"`target_return` must not be given to a tournament"),
+    ({"logger": "none!"}, r"`logger` must be one of auto, none, tensorboard, wandb, mlflow"),
     ({"total_frames": 500}, r"`total_frames` must not be given to a tournament with unit=frames"),
     ({"populaton": 4}, r"unknown option `populaton`"),
     ({"slots": 2}, r"`slots` must be 0, 1 or none with executor=inline, got `2`"),
@@ -279,6 +284,8 @@ def test_folders_that_cannot_go_on_are_refused_and_left_as_they_are(tmp_path, fi
         UsageError, match=r"`budget` must not be given when a tournament goes on, got `5`"
     ):
         resume_tournament(finished, budget=5)
+    with pytest.raises(UsageError, match=r"`progress` must be true or false, got"):
+        resume_tournament(finished, progress="maybe")
     with pytest.raises(UsageError, match=r"unknown option `slot`"):
         resume_tournament(finished, slot=5)
 

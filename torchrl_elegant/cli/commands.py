@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,20 +16,27 @@ from torchrl_elegant.runs.evaluate import evaluate, film, policy_path, write_int
 from torchrl_elegant.runs.policy import Policy, new_file
 from torchrl_elegant.runs.sweeps.folder import is_sweep
 from torchrl_elegant.runs.trust import Trust
+from torchrl_elegant.tournament.leaderboard import FILE
 from torchrl_elegant.trainers.evaluation import Evaluation
 from torchrl_elegant.trainers.run_config import check_episodes
+
+_RUN = "run folder, or that of a tournament; may be given as a bare word"
+_POLICY = (
+    "final: policy.pt; best: policy_best.pt; of a tournament both are the winner's, ensemble is "
+    "that of its lineages"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
     """Options of `evaluate`."""
 
-    run: str = option("", "run folder; may be given as a bare word")
+    run: str = option("", _RUN)
     episodes: int = option(20, "episodes to play, deterministically", low=1)
     max_eval_steps: int | None = option(
         None, "steps after which an episode counts, and a film ends; none: as the run", low=1
     )
-    policy: Literal["final", "best"] = option("final", "policy.pt or policy_best.pt")
+    policy: Literal["final", "best", "ensemble"] = option("final", _POLICY)
     seed: int = option(1_000, "seed of the environment", low=0)
     video: bool = option(False, "write a GIF of one episode into the run folder")
     env: str | None = option(
@@ -49,9 +56,9 @@ class EvaluateOptions:
 class ExportOptions:
     """Options of `export`."""
 
-    run: str = option("", "run folder; may be given as a bare word")
+    run: str = option("", _RUN)
     to: str = option("policy.onnx", "new file; its suffix is the format, .onnx or .pt2")
-    policy: Literal["final", "best"] = option("final", "policy.pt or policy_best.pt")
+    policy: Literal["final", "best", "ensemble"] = option("final", _POLICY)
     module: str | None = option(None, "module to import first: one that builds the policy")
 
     def __post_init__(self) -> None:
@@ -169,7 +176,31 @@ def _parse_with_run(words: Sequence[str], cls: type, program: str) -> Any:
     if is_sweep(options.run):
         first = next(Path(options.run).glob("seed-*"), "a run folder in it")
         raise UsageError(f"`run` must be one run, got the sweep {options.run!r}; choose {first}")
-    return options
+    return _of_tournament(options)
+
+
+def _of_tournament(options: Any) -> Any:
+    """The options with the run folder that a tournament has made, where its folder was given."""
+    folder, wants_all = Path(options.run), options.policy == "ensemble"
+    if not (folder / FILE).is_file():
+        if wants_all:
+            raise UsageError(
+                f"`policy` must be final or best for the run {options.run!r}, got `ensemble`; give "
+                "the folder of a tournament"
+            )
+        return options
+    if not (folder / "best").is_dir():
+        raise UsageError(
+            f"`run` must be a tournament that has come to its end, got {options.run!r}; go on with "
+            f"it by torchrl-elegant tournament resume={folder}"
+        )
+    chosen = folder / ("ensemble" if wants_all else "best")
+    if not chosen.is_dir():
+        raise UsageError(
+            f"`policy` must be final for {options.run!r}, got `ensemble`: its finalists are of one "
+            "lineage, and the best of them is the winner"
+        )
+    return replace(options, run=str(chosen), policy="final")
 
 
 def _is_folder_word(word: str) -> bool:

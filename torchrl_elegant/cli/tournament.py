@@ -25,14 +25,15 @@ from torchrl_elegant.runs.config_file import find_algorithm
 from torchrl_elegant.runs.monitor import SIGNAL_CODES
 from torchrl_elegant.runs.trust import Trust
 from torchrl_elegant.tournament import (
+    PodsFailedError,
     TournamentConfig,
     TournamentResult,
+    report,
     resume_tournament,
     status,
     tournament,
 )
-from torchrl_elegant.tournament.orchestrator import PodsFailedError
-from torchrl_elegant.tournament.run import UNUSED
+from torchrl_elegant.tournament.run import UNUSED, WATCHING
 from torchrl_elegant.trainers.run_config import RunConfig
 
 
@@ -48,6 +49,9 @@ class TournamentOptions:
         None, "folder of a tournament to go on with; words of its machine may change"
     )
     status: str | None = option(None, "folder of a tournament whose leaderboard is shown")
+    report: str | None = option(
+        None, "folder of a tournament whose page report.html is written anew"
+    )
     trust: bool = option(
         False, "let names in the stored configuration of resume run code; env= does so for itself"
     )
@@ -57,8 +61,10 @@ class TournamentOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-        alone = self.resume is None or self.status is None
-        check(alone, "status", "be none with resume", self.status)
+        folders = {"resume": self.resume, "status": self.status, "report": self.report}
+        given = [name for name, folder in folders.items() if folder is not None]
+        for name in given[1:]:
+            check(False, name, f"be none with {given[0]}", folders[name])
 
 
 def tournament_command(argv: Sequence[str], *, program: str) -> int:
@@ -73,6 +79,10 @@ def tournament_command(argv: Sequence[str], *, program: str) -> int:
         if own.status is not None:
             _refuse_more(given, "status")
             sys.stdout.write(f"{status(own.status)}\n")
+            return 0
+        if own.report is not None:
+            _refuse_more(given, "report")
+            sys.stdout.write(f"page: {report(own.report)}\n")
             return 0
         keep_freed_blocks()
         if own.resume is not None and "algorithm" in chosen:
@@ -90,6 +100,8 @@ def tournament_command(argv: Sequence[str], *, program: str) -> int:
 
 def _resume(own: TournamentOptions, given: dict[str, str]) -> TournamentResult:
     changes = take_words(given, TournamentConfig)
+    watching = {word: given.pop(word) for word in WATCHING if word in given}
+    changes |= take_words(watching, RunConfig)
     env = given.pop("env", None)
     _refuse_more(given, "resume")
     trust = Trust(everything=own.trust, module=own.module)

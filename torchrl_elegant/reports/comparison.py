@@ -28,6 +28,7 @@ from torchrl_elegant.reports.tables import (
 )
 from torchrl_elegant.runs.files import write_file
 from torchrl_elegant.runs.folder import refused_by_the_system
+from torchrl_elegant.runs.pages import page
 
 # Fewer runs leave intervals that hold the truth less often than they say.
 _FEW = 5
@@ -57,7 +58,7 @@ class Comparison:
             parts += [table.html() for table in tables]
         parts.append("<h2>Runs</h2>" + self._runs().html())
         parts.append(f"<h2>How to read it</h2>{_READING}")
-        return _PAGE.format(title=html.escape(self._title()), body="\n".join(parts))
+        return page(self._title(), "\n".join(parts))
 
     def summary(self) -> str:
         """A line for each group: environment, label, interquartile mean, runs."""
@@ -328,36 +329,3 @@ above another throughout, its group is better whatever is asked for.</dd>
 <dt>Source</dt><dd>Agarwal et al. 2021, Deep Reinforcement Learning at the Edge of the Statistical
 Precipice, arXiv:2108.13264.</dd>
 </dl>"""
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; --ink: #1f2328; --paper: #ffffff; --line: #d5d9df; }}
-@media (prefers-color-scheme: dark) {{
-  :root {{ --ink: #e3e6ea; --paper: #15181c; --line: #3a4048; }}
-}}
-body {{ color: var(--ink); background: var(--paper); font: 15px/1.5 system-ui, sans-serif;
-  max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
-h2 {{ margin-top: 2.5rem; border-bottom: 1px solid var(--line); padding-bottom: .3rem; }}
-figure {{ margin: 1.2rem 0; }}
-svg {{ max-width: 100%; height: auto; }}
-figcaption {{ font-size: .87rem; opacity: .8; }}
-.wide {{ overflow-x: auto; margin: 1.2rem 0; }}
-table {{ border-collapse: collapse; font-size: .87rem; }}
-caption {{ text-align: left; font-weight: 600; padding-bottom: .4rem; white-space: nowrap; }}
-th, td {{ text-align: left; padding: .3rem .7rem; border-bottom: 1px solid var(--line);
-  white-space: nowrap; }}
-.number {{ text-align: right; font-variant-numeric: tabular-nums; }}
-dt {{ font-weight: 600; }}
-</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""

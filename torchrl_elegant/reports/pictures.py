@@ -19,11 +19,10 @@ from torchrl_elegant.reports.groups import Group, Section, normalized
 from torchrl_elegant.reports.statistics import Bootstrap, interquartile_mean
 from torchrl_elegant.reports.stored_runs import Array
 from torchrl_elegant.runs.curve import plain_label
+from torchrl_elegant.runs.pages import COLORS
 
-# Readable on white and on black, and by those who tell red from green with difficulty.
-_COLORS = ("#3b7dd8", "#e07b1a", "#2e9e5b", "#d6456a", "#8d62c9", "#1b9aaa", "#a5734a", "#7f8790")
 #: Groups that one panel can hold and stay readable.
-PER_PANEL = len(_COLORS)
+PER_PANEL = len(COLORS)
 # Lines, ticks and letters; a page that is shown on black puts its own color in its place.
 _INK = "#2b2f36"
 _WIDTH = 9.6
@@ -50,7 +49,7 @@ def curves(section: Section, colors: Mapping[str, int]) -> Figure:
             marker = "o" if grid.size == 1 else None
             axes.plot(grid, center, marker=marker, **_style(index), label=_legend_text(group))
             axes.fill_between(
-                grid, returns.min(0), returns.max(0), color=_COLORS[index], alpha=0.14, linewidth=0
+                grid, returns.min(0), returns.max(0), color=COLORS[index], alpha=0.14, linewidth=0
             )
         if any(group.reach > 1.02 * section.frame for group in section.groups):
             axes.axvline(section.frame, color=_INK, linewidth=0.8, linestyle=":")
@@ -104,12 +103,12 @@ def _two_panels(
         interval = bootstrap.stratified(rows, interquartile_mean)
         if sum(row.size for row in rows) > 1:
             bar = [interval.low, interval.high]
-            left.plot(bar, [place, place], color=_COLORS[index], linewidth=6, alpha=0.4)
-        left.plot(interval.value, place, "o", color=_COLORS[index], markersize=7)
+            left.plot(bar, [place, place], color=COLORS[index], linewidth=6, alpha=0.4)
+        left.plot(interval.value, place, "o", color=COLORS[index], markersize=7)
         share, low, high = bootstrap.profile(rows, thresholds)
         right.step(thresholds, share, where="post", **_style(index))
         if len(labels) <= 4:
-            band = {"color": _COLORS[index], "alpha": 0.12, "linewidth": 0}
+            band = {"color": COLORS[index], "alpha": 0.12, "linewidth": 0}
             right.fill_between(thresholds, low, high, step="post", **band)
     names = [textwrap.fill(plain_label(label), 26) for label in labels]
     left.set_yticks(range(len(labels)), names)
@@ -155,7 +154,7 @@ def _new_figure(height: float) -> Figure:
 
 def _style(index: int) -> dict[str, Any]:
     dashes = "-" if index < PER_PANEL // 2 else "--"
-    return {"color": _COLORS[index], "linestyle": dashes, "linewidth": 1.8}
+    return {"color": COLORS[index], "linestyle": dashes, "linewidth": 1.8}
 
 
 def _legend_text(group: Group) -> str:

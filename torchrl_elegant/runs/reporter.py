@@ -49,7 +49,7 @@ class Reporter:
             unit_scale=True,
             mininterval=0.2,
         )
-        self._logger = make_logger(config.logger_name(), folder)
+        self._logger = make_logger(config.logger_name(), folder.path)
         rows = folder.metrics.rows()
         self._last: dict[str, float] = rows[-1] if rows else {}
         # Rows wait here while the disk is full.
@@ -159,12 +159,7 @@ class Reporter:
             return
         # It may have lines left to write.
         with self._run.storing("logger"):
-            self._logger.shutdown()
-        if isinstance(self._logger, MLFlowLogger):
-            import mlflow
-
-            # TorchRL's logger starts a run in MLflow's global state and leaves it active.
-            mlflow.end_run()
+            close_logger(self._logger)
         self._logger = None
 
 
@@ -174,12 +169,12 @@ def _is_watched() -> bool:
     return sys.stderr.isatty() or (kernel is not None and kernel.IPKernelApp.initialized())
 
 
-def make_logger(name: str, folder: RunFolder) -> Logger | None:
+def make_logger(name: str, folder: Path) -> Logger | None:
     """TorchRL's logger of that name, writing below the run folder; None for ``none``."""
     if name == "none":
         return None
-    path = str(folder.path.resolve() / name)
-    experiment = folder.path.resolve().name
+    path = str(folder.resolve() / name)
+    experiment = folder.resolve().name
     if name == "wandb":
         return get_logger(
             "wandb",
@@ -194,9 +189,21 @@ def make_logger(name: str, folder: RunFolder) -> Logger | None:
     return get_logger("tensorboard", logger_name=path, experiment_name=experiment)
 
 
-def _wandb_id(folder: RunFolder) -> str:
+def close_logger(target: Logger) -> None:
+    """Have a logger write all that it holds, and end."""
+    try:
+        target.shutdown()
+    finally:
+        if isinstance(target, MLFlowLogger):
+            import mlflow
+
+            # TorchRL's logger starts a run in MLflow's global state and leaves it active.
+            mlflow.end_run()
+
+
+def _wandb_id(folder: Path) -> str:
     """The same for every process that goes on with the run; names of folders are not unique."""
-    path = folder.path / "wandb_id"
+    path = folder / "wandb_id"
     if not path.is_file():
         write_file(path, uuid.uuid4().hex[:16].encode())
     return path.read_text(encoding="utf-8")

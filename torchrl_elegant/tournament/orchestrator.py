@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -25,6 +25,7 @@ from torchrl_elegant.tournament.pod import (
 )
 from torchrl_elegant.tournament.store import Store
 from torchrl_elegant.tournament.updater import Updater
+from torchrl_elegant.tournament.views import Watcher
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class Orchestrator:
         executor: runs the pods.
         slots: gives the number of pods at a time, at each look; None for that of the options.
         episodes: episodes of an evaluation.
+        watchers: whoever looks on.
     """
 
     def __init__(
@@ -87,12 +89,14 @@ class Orchestrator:
         executor: Executor,
         slots: Callable[[], int] | None = None,
         episodes: int = 10,
+        watchers: Sequence[Watcher] = (),
     ) -> None:
         self.folder, self.results = folder, folder / "results"
         self.board, self.store, self.config = board, store, config
         self.generator, self.updater, self.executor = generator, updater, executor
         self.garbage = GarbageCollector(board, store, config)
         self._slots, self._episodes = slots or self._configured_slots, episodes
+        self._watchers = watchers
         self._running: dict[int, _Running] = {}
         self._inbox: list[Result] = []
         self._time = _AwakeTime()
@@ -255,6 +259,8 @@ class Orchestrator:
             stop_file.unlink(missing_ok=True)
             logger.info("%s: pods leave what they have, and end", self.stopped_by)
         slots = 0 if self.stopped_by else self._slots()
+        for watcher in self._watchers:
+            watcher.look(slots)
         staying = [pod for pod, one in self._running.items() if one.stopped is None]
         if len(staying) > slots:
             for pod in sorted(staying, key=self._standing)[: len(staying) - slots]:

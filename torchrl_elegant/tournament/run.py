@@ -29,15 +29,18 @@ from torchrl_elegant.tournament.space import plain_space, spaces_of
 from torchrl_elegant.tournament.store import Store
 from torchrl_elegant.tournament.training import Training
 from torchrl_elegant.tournament.updater import Updater
+from torchrl_elegant.tournament.views import watching
 from torchrl_elegant.tournament.winner import crown
 from torchrl_elegant.trainers.run_config import RunConfig
 
 logger = logging.getLogger(__name__)
 
+#: Options that may change, besides those of the machine, when a tournament goes on.
+WATCHING = ("logger", "progress")
 #: Options of a run that a pod does not use.
 UNUSED = (
     *("eval_interval", "checkpoint_interval", "keep_last", "save_buffer", "episode_log"),
-    *("logger", "progress", "target_return"),
+    "target_return",
 )
 # What stands in a folder before its leaderboard does.
 _BEGUN = {"checkpoints", "results"}
@@ -122,9 +125,11 @@ def resume_tournament(
         trust: whether stored names such as ``env: module:factory`` may run code (see ``resume``).
         env_factory: callable or name to make environments with, in place of the stored name.
         slots: as in ``tournament``.
-        changes: options of the machine: ``executor``, ``lease``, ``retries``, ``store_mb``.
+        changes: options of the machine: ``executor``, ``lease``, ``retries``, ``store_mb``; and
+            ``logger`` and ``progress``.
     """
     path, trust = Path(folder), Trust.of(trust)
+    seen = {name: changes.pop(name) for name in WATCHING if name in changes}
     require_known(changes, TournamentConfig)
     with mistakes_are_told():
         for name in changes:
@@ -135,6 +140,8 @@ def resume_tournament(
         if isinstance(slots, int):
             changes["slots"] = slots
         config = build(TournamentConfig, changes, config)
+        run = build(RunConfig, seen, run)
+        run.logger_name()
         env = env_factory or trust.environment(run.env, run.env_kwargs)
     return _go(path, config, configs, run, env, slots)
 
@@ -164,6 +171,7 @@ def _options(
             )
         rest["total_frames"] = config.quanta * config.pod_budget
     run = run_config(configs[0], env, **rest)
+    run.logger_name()
     if config.executor == "inline":
         check_unused(run, "threads", mode="executor=inline", other="executor=processes")
     for one in configs:
@@ -278,7 +286,11 @@ def _go(
 ) -> TournamentResult:
     store = Store(path / "checkpoints")
     work = Training(store, configs, replace(run, folder=None), env)
-    with sole_use(path), Leaderboard(path / FILE) as board:
+    with (
+        sole_use(path),
+        Leaderboard(path / FILE) as board,
+        watching(path, board, run) as watchers,
+    ):
         generator = Generator(board, config, spaces_of(configs, config.space), run.seed)
         orchestrator = Orchestrator(
             path,
@@ -290,6 +302,7 @@ def _go(
             executor=executor_of(config.executor, work, path / "results", threads=run.threads or 1),
             slots=slots if callable(slots) else None,
             episodes=run.eval_episodes,
+            watchers=watchers,
         )
         orchestrator.run()
         if orchestrator.stopped_by is None:

@@ -1,13 +1,15 @@
-"""Status of a tournament as a page of text."""
+"""Status of a tournament as a page of text, as a page of HTML, and as a picture."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from torchrl_elegant.config.text import as_text
+from torchrl_elegant.runs.folder import refused_by_the_system
 from torchrl_elegant.tournament.leaderboard import Leaderboard, Pod
 from torchrl_elegant.tournament.run import open_leaderboard
+from torchrl_elegant.tournament.views import lineage_picture, write_report
+from torchrl_elegant.tournament.views.standings import short
+from torchrl_elegant.tournament.views.terminal import columns
 
 _HEAD = ("rank", "member", "pod", "depth", "algorithm", "return", "episodes", "frames", "from")
 _STATES = ("done", "running", "queued", "ended", "failed")
@@ -20,30 +22,32 @@ def status(folder: str | Path) -> str:
     """
     with open_leaderboard(folder, option="status") as board:
         rows = [_row(rank, pod) for rank, pod in enumerate(board.best_of_members(), 1)]
-        return "\n".join([*_table([(*_HEAD, "options"), *rows]), "", *_summary(board)])
+        return "\n".join([*columns([(*_HEAD, "options"), *rows]), "", *_summary(board)])
+
+
+def report(folder: str | Path) -> Path:
+    """Write the page ``report.html`` of a tournament anew; returns its path."""
+    path = Path(folder)
+    way_out = "make it writable, or copy the folder"
+    with open_leaderboard(path, option="report"), refused_by_the_system(path, "report", way_out):
+        return write_report(path)
+
+
+def lineage(folder: str | Path) -> str:
+    """Picture of who went on from whom in a tournament: the text of an SVG file."""
+    with open_leaderboard(folder, option="folder"):
+        return lineage_picture(Path(folder))
 
 
 def _row(rank: int, pod: Pod) -> tuple[str, ...]:
     error = "" if pod.score_error is None else f" ± {pod.score_error:.2f}"
     origin = f"{pod.operation} {' '.join(map(str, pod.parents))}".rstrip()
-    options = " ".join(f"{name}={_short(value)}" for name, value in pod.options.items())
+    options = " ".join(f"{name}={short(value)}" for name, value in pod.options.items())
     score = f"{pod.score:.2f}{error}"
     return (
         *map(str, (rank, pod.member, pod.id, pod.depth, pod.algorithm, score, pod.episodes)),
         *(f"{pod.frames:,}", origin, options),
     )
-
-
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else as_text(value)
-
-
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
 
 
 def _summary(board: Leaderboard) -> list[str]:
