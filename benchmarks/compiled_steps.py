@@ -40,11 +40,13 @@ class Variant:
     """A way to run a recorded update; without ``options`` its operations run one by one.
 
     ``kernels`` of this package take the place of products, or of products and of Adam's step.
+    ``round`` updates are checked at once.
     """
 
     name: str
     options: dict[str, Any] | None = None
     kernels: tuple[str, ...] = ()
+    round: int = 1
 
     def run_of(self, recording: Recording, given: list[torch.Tensor]) -> Callable[..., Any]:
         if "products" in self.kernels:
@@ -72,7 +74,12 @@ VARIANTS = (
     Variant(name="compiled, with inductor's own products where they win", options=TUNED),
     Variant(name="compiled, kernels called from C++", options=WRAPPED),
     Variant(name="the same, products by our kernel", kernels=("products",)),
-    Variant(name="the same, Adam by our kernel, as `compile=true`", kernels=("products", "adam")),
+    Variant(name="the same, Adam by our kernel", kernels=("products", "adam")),
+    Variant(
+        name="the same, 16 updates checked at once, as `compile=true`",
+        kernels=("products", "adam"),
+        round=16,
+    ),
 )
 
 
@@ -92,6 +99,7 @@ def measure(width: int, rows: int, arguments: argparse.Namespace) -> list[list[s
     config = SACConfig(num_cells=(width, width), batch_size=rows)
     updates: dict[str, Callable[[], Any]] = {}
     seconds: dict[str, float] = {}
+    counts: dict[str, int] = {}
     for variant in (None, *VARIANTS):
         folder = tempfile.TemporaryDirectory()
         os.environ["XDG_CACHE_HOME"] = folder.name  # each variant compiles for itself
@@ -99,17 +107,19 @@ def measure(width: int, rows: int, arguments: argparse.Namespace) -> list[list[s
         start = time.perf_counter()
         learner = learner_of(config, env, variant)
         assembled = time.perf_counter() - start
-        batch = env.rollout(rows, break_when_any_done=False).reshape(-1)[:rows]
-        update = partial(learner.update, batch.select(*row_keys(learner)))
+        count = 1 if variant is None else variant.round
+        batch = env.rollout(rows * count, break_when_any_done=False).reshape(-1)
+        update = partial(learner.learn, batch.select(*row_keys(learner)), rows)
         start = time.perf_counter() - assembled
         update()
         name = "plain" if variant is None else variant.name
         updates[name], seconds[name] = update, time.perf_counter() - start
+        counts[name] = count
     rate = partial(calls_per_second, seconds=arguments.seconds, clock=time.thread_time)
     rates = dict.fromkeys(updates, 0.0)
     for _ in range(arguments.rounds):
         for name, update in updates.items():
-            rates[name] = max(rates[name], rate(update))
+            rates[name] = max(rates[name], counts[name] * rate(update))
     return [
         [name, f"{value:.0f}", f"{value / rates['plain']:.2f}", f"{seconds[name]:.1f}"]
         for name, value in rates.items()

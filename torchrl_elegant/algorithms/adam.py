@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import c_double, c_int64, c_void_p
 from itertools import chain
 from typing import Any
@@ -67,6 +67,37 @@ _SETTINGS = ("lr", "weight_decay", "eps", "maximize")
 _STATE = ("exp_avg", "exp_avg_sq", "step")
 
 
+def _arguments(tables: Sequence[array[Any]], max_norm: float | None) -> tuple[Any, ...]:
+    """Arguments of ``own_adam``, which reads the tables where they are."""
+    addresses = (c_void_p(table.buffer_info()[0]) for table in tables)
+    return c_int64(len(tables[0])), *addresses, c_double(-1.0 if max_norm is None else max_norm)
+
+
+class HandedStep:
+    """Step of an optimizer by ``own_adam`` whose gradients are handed over; see ``step_of``."""
+
+    def __init__(
+        self,
+        kernel: _OwnKernel,
+        places: list[int],
+        tables: list[array[Any]],
+        max_norm: float | None,
+    ) -> None:
+        self._kernel, self._places = kernel, places
+        self._tables = tables  # read by their addresses
+        self._arguments = _arguments(tables, max_norm)
+
+    def __call__(self, grads: Sequence[Tensor]) -> bool:
+        """Step, or False where a gradient is not one that the kernel knows."""
+        if not all(map(Tensor.is_contiguous, grads)):
+            return False
+        found = self._tables[-1]
+        for place, grad in zip(self._places, grads, strict=True):
+            found[place] = grad.data_ptr()
+        self._kernel.run(*self._arguments)
+        return True
+
+
 class _OwnKernel:
     """Step of an optimizer by ``own_adam``: addresses are gathered once, in the kernel's order."""
 
@@ -98,25 +129,36 @@ class _OwnKernel:
     def step(self, max_norm: float | None) -> bool:
         """Step, or False where a setting or a gradient is not one that the kernel knows."""
         grads = [param.grad for param in self._params]
+        is_ordered = all(grad is None or grad.is_contiguous() for grad in grads)
+        if not is_ordered or not self._reads_settings():
+            return False
+        found = array("q", [0 if grad is None else grad.data_ptr() for grad in grads])
+        self.run(*_arguments((*self._tables, self._numbers, found), max_norm))
+        return True
+
+    def step_of(self, params: Sequence[Tensor], max_norm: float | None) -> HandedStep | None:
+        """Step for gradients of ``params``; None where they or a setting are others."""
+        place_of = {id(param): place for place, param in enumerate(self._params)}
+        if not place_of.keys() >= {*map(id, params)} or not self._reads_settings():
+            return None
+        places = [place_of[id(param)] for param in params]
+        tables: list[array[Any]] = [*self._tables, self._numbers]
+        tables.append(array("q", [0]) * len(self._params))
+        return HandedStep(self, places, tables, max_norm)
+
+    def run(self, *arguments: Any) -> None:
+        self._function(*arguments)
+        # As operations of PyTorch do: graphs that were built before must not go backward any more.
+        increment_version(self._params)
+
+    def _reads_settings(self) -> bool:
+        """Read the settings of all groups; False if the kernel does not know one."""
         settings = [_settings_of(group) for group in self._groups]
-        if any(others for *_, others in settings):
-            return False
-        if not all(grad is None or grad.is_contiguous() for grad in grads):
-            return False
         if settings != self._settings:
             self._settings, self._numbers = settings, array("d")
             for group, (*numbers, _) in zip(self._groups, settings, strict=True):
                 self._numbers.extend(numbers * len(group["params"]))
-        found = array("q", [0 if grad is None else grad.data_ptr() for grad in grads])
-        tables: list[array[Any]] = [*self._tables, self._numbers, found]
-        self._function(
-            c_int64(len(grads)),
-            *(c_void_p(table.buffer_info()[0]) for table in tables),
-            c_double(-1.0 if max_norm is None else max_norm),
-        )
-        # As operations of PyTorch do: graphs that were built before must not go backward any more.
-        increment_version(self._params)
-        return True
+        return not any(others for *_, others in settings)
 
     def _places(self) -> tuple[list[int], list[int]]:
         return [*map(Tensor.data_ptr, self._tensors)], [*map(Tensor.numel, self._params)]
@@ -181,8 +223,21 @@ class LeanAdam(torch.optim.Adam):
 
     def step_alone(self) -> None:
         """Step without a closure. Uses the kernel if it can and nothing is hooked to ``step``."""
-        if not self.defaults["compiled"] or self._is_hooked() or not self._step_by_kernel():
+        kernel = self._ready_kernel()
+        if kernel is None or not kernel.step(self.max_grad_norm):
             self.step()
+
+    def step_of(self, params: Sequence[Tensor]) -> HandedStep | None:
+        """Step that is called with gradients of ``params``, checked once for many calls.
+
+        Until the last of them nothing of the optimizer may change but numbers in its tensors. None
+        where ``step_alone`` must take gradients from all parameters.
+        """
+        kernel = self._ready_kernel()
+        groups = self.param_groups
+        if kernel is None or any(p.grad is not None for group in groups for p in group["params"]):
+            return None
+        return kernel.step_of(params, self.max_grad_norm)
 
     def _is_hooked(self) -> bool:
         # A scheduler of rates puts a function of its own in the place of `step`.
@@ -195,19 +250,19 @@ class LeanAdam(torch.optim.Adam):
             )
         )
 
-    def _step_by_kernel(self) -> bool:
+    def _ready_kernel(self) -> _OwnKernel | None:
+        """Kernel for the tensors as they are; None where PyTorch must step."""
+        if not self.defaults["compiled"] or self._is_hooked():
+            return None
         if self._kernel is None or not self._kernel.fits():
             self._kernel, library = None, kernels()
             groups = self.param_groups
             # PyTorch's own step creates what is missing.
             is_complete = all(param in self.state for group in groups for param in group["params"])
-            if library is None or not is_complete:
-                return False
-            found = _OwnKernel(library, groups, self.state)
-            if not found.reads_all():
-                return False
-            self._kernel = found
-        return self._kernel.step(self.max_grad_norm)
+            if library is not None and is_complete:
+                found = _OwnKernel(library, groups, self.state)
+                self._kernel = found if found.reads_all() else None
+        return self._kernel
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> Any:

@@ -3,7 +3,7 @@
 from torchrl_elegant.data.best_slices import BestSlices
 from torchrl_elegant.data.multi_step import AHEAD, MultiStepFold
 from torchrl_elegant.data.prioritized import PrioritizedSampler, Priority
-from torchrl_elegant.data.replay import make_buffer, minibatches
+from torchrl_elegant.data.replay import make_buffer, minibatches, shuffled
 from torchrl_elegant.data.running_statistics import Moments, ReturnScale
 from torchrl_elegant.data.segment_tree import MinSegmentTree, SumSegmentTree
 from torchrl_elegant.data.slices import SliceCutter
@@ -21,4 +21,5 @@ __all__ = [
     "SumSegmentTree",
     "make_buffer",
     "minibatches",
+    "shuffled",
 ]

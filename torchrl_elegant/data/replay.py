@@ -53,6 +53,17 @@ class _Storage(LazyTensorStorage):
             super()._init(data)
 
 
+def shuffled(rows: TensorDictBase) -> TensorDictBase:
+    """Copy of ``rows`` in random order.
+
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> sorted(shuffled(TensorDict({"x": torch.arange(3)}, [3]))["x"].tolist())
+    [0, 1, 2]
+    """
+    return rows[torch.randperm(rows.shape[0], device=rows.device)]
+
+
 def minibatches(rows: TensorDictBase, batch_size: int) -> Iterator[TensorDictBase]:
     """Splits ``rows`` in random order into batches of ``batch_size``; the last may be smaller.
 
@@ -66,5 +77,4 @@ def minibatches(rows: TensorDictBase, batch_size: int) -> Iterator[TensorDictBas
     >>> [len(batch) for batch in batches], sorted(sum(batches, []))
     ([2, 2, 1], [0, 1, 2, 3, 4])
     """
-    order = torch.randperm(rows.shape[0], device=rows.device)
-    yield from rows[order].split(batch_size)
+    yield from shuffled(rows).split(batch_size)

@@ -10,13 +10,13 @@ from tensordict import TensorDictBase
 from torch import Tensor
 
 from torchrl_elegant.algorithms import Parts
-from torchrl_elegant.algorithms.adam import LeanAdam
+from torchrl_elegant.algorithms.adam import HandedStep, LeanAdam
 from torchrl_elegant.data.running_statistics import alone
 from torchrl_elegant.functional import devices
-from torchrl_elegant.functional.gradients import clip_gradients
+from torchrl_elegant.functional.gradients import add_gradients, clip_gradients
 from torchrl_elegant.objectives.common.update_loss import UpdateLoss, minimized
 from torchrl_elegant.objectives.common.whole_loss import as_update_loss
-from torchrl_elegant.objectives.compiled.loss import CompiledLoss
+from torchrl_elegant.objectives.compiled.loss import BoundUpdate, CompiledLoss
 from torchrl_elegant.trainers.ledger import Ledger
 from torchrl_elegant.trainers.ranks import Ranks
 
@@ -90,7 +90,48 @@ class Learner:
 
     def update(self, batch: TensorDictBase, loss: UpdateLoss | None = None) -> dict[str, Tensor]:
         """Learn from one batch; ``loss`` stands in for the learner's where a trainer wraps it."""
-        terms = self._add_gradients(batch, loss or self._update_loss)
+        return self._update(batch, loss or self._update_loss, actor=self.schedule.due())
+
+    def learn(self, rows: TensorDictBase, batch_size: int) -> list[dict[str, Tensor]]:
+        """Learn from each ``batch_size`` of ``rows`` in turn; the last batch may be smaller.
+
+        The terms are those of ``update``, and so are all numbers. Compiled updates are checked once
+        for all batches, and hand their gradients to the optimizer directly.
+        """
+        loss, optimizer = self._update_loss, self.optimizer
+        if rows.shape[0] <= batch_size:
+            return [self.update(rows)]
+        others = self.ranks is not None or self.add_ons or self.max_grad_norm is not None
+        if others or not isinstance(loss, CompiledLoss) or not isinstance(optimizer, LeanAdam):
+            return [self.update(batch) for batch in rows.split(batch_size)]
+        return self._learn_bound(rows, batch_size, loss, optimizer)
+
+    def _learn_bound(
+        self, rows: TensorDictBase, batch_size: int, loss: CompiledLoss, optimizer: LeanAdam
+    ) -> list[dict[str, Tensor]]:
+        found: list[dict[str, Tensor]] = []
+        ways: dict[bool, tuple[BoundUpdate | None, HandedStep | None]] = {}
+        for index, start in enumerate(range(0, rows.shape[0], batch_size)):
+            end, actor = start + batch_size, self.schedule.due()
+            if actor not in ways:
+                bound = loss.bind(rows, batch_size, actor=actor)
+                ways[actor] = bound, None if bound is None else optimizer.step_of(bound.learns)
+            bound, step = ways[actor]
+            is_ready = bound is not None and bound.holds() and end <= rows.shape[0]
+            if bound is None or step is None or not is_ready:
+                found.append(self._update(rows[start:end], loss, actor=actor))
+                continue
+            terms, grads = bound.compute(index)
+            self._require_finite(terms)
+            if not step(grads):
+                add_gradients(bound.learns, grads)
+                optimizer.step()
+                optimizer.zero_grad()
+            found.append(self._finished(terms))
+        return found
+
+    def _update(self, batch: TensorDictBase, loss: UpdateLoss, *, actor: bool) -> dict[str, Tensor]:
+        terms = self._add_gradients(batch, loss, actor=actor)
         if self.ranks is not None:
             self._average_over(self.ranks, terms)
         if self.max_grad_norm is not None:
@@ -100,11 +141,14 @@ class Learner:
         else:
             self.optimizer.step()
         self.optimizer.zero_grad()
+        return self._finished({name: value.detach() for name, value in terms.items()})
+
+    def _finished(self, terms: dict[str, Tensor]) -> dict[str, Tensor]:
         if self.target_updater is not None:
             self.target_updater.step()
         self.schedule.observe(terms)
         self.ledger.updates += 1
-        return {name: value.detach() for name, value in terms.items()}
+        return terms
 
     def at(self, progress: float) -> None:
         """Set what changes over a run of which ``progress``, from 0 to 1, is done."""
@@ -193,20 +237,24 @@ class Learner:
             batch = add_on.show(batch)
         return batch
 
-    def _add_gradients(self, batch: TensorDictBase, loss: UpdateLoss) -> dict[str, Tensor]:
+    def _add_gradients(
+        self, batch: TensorDictBase, loss: UpdateLoss, *, actor: bool
+    ) -> dict[str, Tensor]:
         """Terms of the loss and of the add-ons, whose gradients are then in the parameters."""
-        actor = self.schedule.due()
         shown = self._shown(batch)
         terms = loss.backward_terms(shown, actor=actor)
         if shown is not batch and loss.priority_key is not None:
             _hand_back(shown, batch, loss.priority_key)
         for add_on in self.add_ons.values():
             terms |= add_on.backward(shown, actor_updated=actor or not loss.splits_actor)
+        self._require_finite(terms)
+        return terms
+
+    def _require_finite(self, terms: dict[str, Tensor]) -> None:
         if self._checks_each_update and not math.isfinite(minimized(terms).item()):
             self.optimizer.zero_grad()
             self.raise_if_diverged(terms)
             raise DivergedError(f"the sum of the losses overflowed at update {self.updates}")
-        return terms
 
     def _average_over(self, ranks: Ranks, terms: dict[str, Tensor]) -> None:
         ranks.average_gradients(self._params)

@@ -40,10 +40,11 @@ def train_off_policy(
     """Run until all frames are collected and learned from, or the watcher says stop."""
     clock = watcher.clock
     for due in clock.over(source, source.activity):  # env -> collector -> replay buffer
-        for batch in clock.over(draw(buffer, batch_size, due), "sample"):  # buffer -> batches
+        for rows in clock.over(draw(buffer, batch_size, due), "sample"):  # buffer -> rows
             with clock.during("learn"):
-                terms = learner.update(batch)  # loss -> optimizer -> target nets
-            watcher.note(terms)
+                found = learner.learn(rows, batch_size)  # loss -> optimizer -> target nets
+            for terms in found:
+                watcher.note(terms)
         source.push(due)  # policy weights
         if not watcher.after(source):  # evaluator, metrics, checkpoints
             break
@@ -51,7 +52,7 @@ def train_off_policy(
 
 
 def draw(buffer: ReplayBuffer, batch_size: int, count: int) -> Iterator[TensorDictBase]:
-    """Draw ``count`` batches, whose rows come in one go, or in several where rows are large.
+    """Draw the rows of ``count`` batches in one go, or in several where rows are large.
 
     With priorities each batch is drawn by itself, after the priorities that the last one was left
     with are filed.
@@ -61,8 +62,8 @@ def draw(buffer: ReplayBuffer, batch_size: int, count: int) -> Iterator[TensorDi
     >>> from torchrl_elegant.data import MultiStepFold, make_buffer
     >>> buffer = make_buffer(size=8)
     >>> _ = buffer.extend(TensorDict({"x": torch.arange(8.0)}, [8]))
-    >>> [batch.shape[0] for batch in draw(buffer, 4, 3)]
-    [4, 4, 4]
+    >>> [rows.shape[0] for rows in draw(buffer, 4, 3)]
+    [12]
     """
     if isinstance(buffer.sampler, PrioritizedSampler):
         for _ in range(count):
@@ -75,7 +76,7 @@ def draw(buffer: ReplayBuffer, batch_size: int, count: int) -> Iterator[TensorDi
         most = max(1, _BYTES // (batch_size * buffer[:1].bytes()))
         for start in range(0, count, most):
             batches = min(most, count - start)
-            yield from buffer.sample(batches * batch_size).split(batch_size)
+            yield buffer.sample(batches * batch_size)
 
 
 @family("off_policy")

@@ -9,7 +9,7 @@ from torchrl_elegant.collectors import ParallelCollector
 from torchrl_elegant.config.options import check_unused
 from torchrl_elegant.config.rates import ends_of, rate_text
 from torchrl_elegant.config.text import UsageError
-from torchrl_elegant.data import minibatches
+from torchrl_elegant.data import shuffled
 from torchrl_elegant.envs import EnvKeys
 from torchrl_elegant.trainers.environments import TRAIN, Environments, seed_of
 from torchrl_elegant.trainers.episode_returns import EpisodeReturns
@@ -35,9 +35,11 @@ def train_on_policy(
         with clock.during("learn"):
             rows = learner.rows(rollout)  # values -> advantages -> rows
         for _ in range(epochs):
-            for batch in clock.over(minibatches(rows, batch_size), "sample"):  # rows -> batches
-                with clock.during("learn"):
-                    terms = learner.update(batch)  # loss -> optimizer
+            with clock.during("sample"):
+                epoch = shuffled(rows)
+            with clock.during("learn"):
+                found = learner.learn(epoch, batch_size)  # batches -> loss -> optimizer
+            for terms in found:
                 watcher.note(terms)
             with clock.during("learn"):
                 if learner.is_far(rows):

@@ -37,8 +37,8 @@ def make(case: OffPolicyCase) -> Callable[[int], int]:
         def updates(count: int) -> int:
             rounds = -(-count // case.group)
             for _ in range(rounds):
-                for batch in draw(buffer, case.batch, case.group):
-                    learner.update(batch)
+                for rows in draw(buffer, case.batch, case.group):
+                    learner.learn(rows, case.batch)
             return rounds * case.group
 
         return updates
@@ -93,8 +93,8 @@ def looper(
         done = 0
         while done < count:
             collected = collect()
-            for batch in draw(buffer, case.batch, collected * case.ratio):
-                learner.update(batch)
+            for rows in draw(buffer, case.batch, collected * case.ratio):
+                learner.learn(rows, case.batch)
             done += collected
         return done
 

@@ -65,6 +65,24 @@ class _Kind:
             return None
 
 
+class BoundUpdate:
+    """Compiled updates on batches of equal form; see ``CompiledLoss.bind``.
+
+    ``learns`` are the parameters that have gradients. ``holds`` is False where an update would be
+    recorded otherwise by now.
+    """
+
+    def __init__(self, kind: _Kind, parts: list[Sequence[Tensor]]) -> None:
+        self.learns, self.holds = kind.learns, kind.holds
+        self._kind, self._parts = kind, parts
+        self._first = len(kind.names) + len(kind.written)
+
+    def compute(self, index: int) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """Terms and gradients on a batch, which are written nowhere."""
+        results = self._kind.run([part[index] for part in self._parts])
+        return dict(zip(self._kind.names, results)), results[self._first :]  # noqa: B905
+
+
 class CompiledLoss:
     """Any ``LossModule``, with terms and gradients of an update compiled into one function.
 
@@ -126,11 +144,27 @@ class CompiledLoss:
         self, tensordict: TensorDictBase, *, actor: bool = True
     ) -> dict[str, Tensor]:
         """See ``UpdateLoss``."""
-        found = self._compiled_terms(tensordict, actor)
-        return self._loss.backward_terms(tensordict, actor=actor) if found is None else found
+        kind, given = self._kind_of(tensordict, actor)
+        if kind is None or kind.run is None:
+            return self._loss.backward_terms(tensordict, actor=actor)
+        return _results(kind, given, tensordict)
 
-    def _compiled_terms(self, batch: TensorDictBase, actor: bool) -> dict[str, Tensor] | None:
-        """Terms, with gradients added; None where the loss itself must compute them."""
+    def bind(
+        self, rows: TensorDictBase, batch_size: int, *, actor: bool = True
+    ) -> BoundUpdate | None:
+        """Updates on each whole ``batch_size`` of ``rows``, checked once for all of them.
+
+        Until the last of them nothing of the loss may change but numbers in its tensors. None where
+        the loss itself must compute them.
+        """
+        kind, _ = self._kind_of(rows[:batch_size], actor)
+        if kind is None or kind.run is None:
+            return None
+        entries = _entries(rows)
+        return BoundUpdate(kind, [entries[key].split(batch_size) for key in kind.keys])
+
+    def _kind_of(self, batch: TensorDictBase, actor: bool) -> tuple[_Kind | None, list[Tensor]]:
+        """Kind of a batch, and what is read of it; no kind beyond the most recordings."""
         if self._parts is not None and not self._parts.are_the_same():
             self._kinds, self._parts = [], None
         about = actor, exploration_type(), _casts(), batch.batch_size
@@ -138,15 +172,15 @@ class CompiledLoss:
         for kind in self._kinds:
             given = kind.read(about, entries)
             if given is not None:
-                return _results(kind, given, batch)
+                return kind, given
         if self._recordings == _MOST:
-            return None
+            return None, []
         self._recordings += 1
         kind = self._compile(batch, about, entries)
         self._kinds.append(kind)
         if self._recordings == _MOST:
             logger.warning("recorded %d forms of the loss and its batches, and no more", _MOST)
-        return _results(kind, [entries[key] for key in kind.keys], batch)
+        return kind, [entries[key] for key in kind.keys]
 
     def _compile(self, batch: TensorDictBase, about: _About, entries: _Entries) -> _Kind:
         try:
@@ -247,10 +281,8 @@ class _Update:
         return [*terms.values(), *self.written.values(), *grads]
 
 
-def _results(kind: _Kind, given: list[Tensor], batch: TensorDictBase) -> dict[str, Tensor] | None:
-    """Terms of an update, with its gradients added; None where the loss itself must compute."""
-    if kind.run is None:
-        return None
+def _results(kind: _Kind, given: list[Tensor], batch: TensorDictBase) -> dict[str, Tensor]:
+    """Terms of an update, with its gradients added."""
     results = iter(kind.run(given))
     terms = dict(zip(kind.names, results))  # noqa: B905
     for key in kind.written:
