@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
+import socket
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import numpy as np
 
 from torchrl_elegant.algorithms import A2CConfig
 from torchrl_elegant.tournament.executors import Executor, InlineExecutor
+from torchrl_elegant.tournament.executors import processes as workers
 from torchrl_elegant.tournament.generator import Generator
 from torchrl_elegant.tournament.leaderboard import FILE, Leaderboard
 from torchrl_elegant.tournament.options import TournamentConfig
@@ -47,6 +50,8 @@ class Toy:
         about: dict[str, Any] = {"pod": order.pod, "attempt": order.attempt}
         if self.diary is not None:
             (self.diary / str(os.getpid())).touch()
+        if order.operation == "fuse":
+            return self.fuse(order)
         begin = order.start or order.parent
         page = {"skill": 0.0, "frames": 0} if begin is None else self.read(begin)
         noise = float(np.random.default_rng(order.seed).normal())
@@ -78,6 +83,22 @@ class Toy:
             **self.publish(order, page),
         )
 
+    def fuse(self, order: Order) -> Result:
+        """The average of two skills, and by the seed a bit more than the better one or not."""
+        about: dict[str, Any] = {"pod": order.pod, "attempt": order.attempt}
+        assert order.parent is not None
+        assert order.other is not None
+        parts = [self.read(digest) for digest in (order.parent, order.other)]
+        skills = [part["skill"] for part in parts]
+        better = order.seed % 2 == 1
+        skill = max(skills) + 1.0 if better else sum(skills) / 2 - 1.0
+        more: dict[str, Any] = {"score": skill, "score_error": 0.1, "episodes": 5}
+        page = {"skill": skill, "frames": parts[0]["frames"]}
+        if not better:
+            return Result(**about, kind="ended", error="the average is worse", **more)
+        news = self.publish(order, page)
+        return Result(**about, kind="done", frames=page["frames"], **more, **news)
+
     def stopped(self, reason: str, order: Order, page: dict[str, Any], amount: float) -> Result:
         about: dict[str, Any] = {"pod": order.pod, "attempt": order.attempt, "amount": amount}
         if reason == "hopeless":
@@ -91,6 +112,24 @@ class Toy:
     def read(self, digest: str) -> dict[str, Any]:
         page: dict[str, Any] = json.loads(self.store.get(digest))
         return page
+
+
+class Quick:
+    """Forks workers from this process, which has imported everything already."""
+
+    def fork(self) -> Connection:
+        ours, theirs = socket.socketpair()
+        if os.fork() == 0:
+            try:
+                ours.close()
+                workers._serve(Connection(theirs.detach()))
+            finally:
+                os._exit(1)
+        theirs.close()
+        return Connection(ours.detach())
+
+    def close(self) -> None:
+        pass
 
 
 def toy_tournament(

@@ -103,6 +103,22 @@ def test_what_a_tournament_does_not_have_is_told_in_one_line(tmp_path, lineages,
     assert "`run` must be a tournament that has come to its end" in told(str(copy))
 
 
+def test_the_schemes_by_their_words(tmp_path, capsys):
+    folder = tmp_path / "run"
+    four = ("population=4", "budget=1600")
+    own = [word for word in SMALL if not word.startswith(("population=", "budget="))]
+    words = [*own, *four, f"folder={folder}", "scheme=generational", "fusion=true", "explore=pb2"]
+    assert tournament_command(words, program="tournament") == 0
+    check_whole(folder)
+    assert rows(folder, "SELECT COUNT(*) FROM pod WHERE operation = 'twin'")[0][0] >= 1
+    random = [*SMALL, f"folder={tmp_path / 'random'}", "selection=none"]
+    assert tournament_command(random, program="tournament") == 0
+    found = rows(tmp_path / "random", "SELECT DISTINCT operation FROM pod WHERE member >= 0")
+    assert sorted(found) == [("continue",), ("initial",)]
+    assert tournament_command([f"resume={folder}", "scheme=generational"], program="t") == 2
+    assert "`scheme` must not be given when a tournament goes on" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -116,6 +132,14 @@ def test_what_a_tournament_does_not_have_is_told_in_one_line(tmp_path, lineages,
         (["report=nowhere"], "`report` must be the folder of a tournament"),
         (["report=a", "seed=3"], "`seed` must not be given with report, got '3'"),
         (["report=a", "status=b"], "`report` must be none with status"),
+        ([*SMALL, "scheme=generations"], "`scheme` must be one of asynchronous, generational"),
+        ([*SMALL, "fusion=true"], "`fusion` must stay False with scheme=asynchronous, got `True`"),
+        ([*SMALL, "fusion=maybe"], "`fusion` must be true or false"),
+        ([*SMALL, "explore=pb3"], "`explore` must be one of perturb, pb2 (did you mean `pb2`?)"),
+        (
+            [*SMALL, "explore=pb2", "space.activation=tanh,relu"],
+            "`explore` must be perturb where no number is searched",
+        ),
         ([*SMALL, "space=log"], "`space` must be given by name"),
         ([*SMALL, "slots=-1"], "`slots` must be an integer in [0, 10000], or none, got `-1`"),
         (["status=nowhere"], "`status` must be the folder of a tournament"),

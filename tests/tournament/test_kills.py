@@ -16,16 +16,21 @@ from tournament_toys import Toy, check_whole, history, play, rows
 from torchrl_elegant.tournament.store import DamagedError, Store
 
 PLAN = {"budget": 10_000, "population": 5, "rungs": 1}
+# Generations of fewer pods, so that averages come up in each life.
+PLANS = {
+    "asynchronous": PLAN,
+    "generational": {**PLAN, "scheme": "generational", "fusion": True, "quantum": 200},
+}
 
 
-def life(folder: Path, arm: Callable[[], None], **options) -> bool:
+def life(folder: Path, arm: Callable[[], None], plan=PLAN, **options) -> bool:
     """A tournament in a child process, which ``arm`` may end; True if it came to its end."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
             arm()
-            play(folder, **PLAN, **options)
+            play(folder, **plan, **options)
             code = 0
         finally:
             os._exit(code)
@@ -69,28 +74,32 @@ def at_call(names: tuple[str, ...], count: int, when: str) -> Callable[[], None]
     return arm
 
 
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("reference")
-    play(folder, **PLAN)
-    return history(folder)
+@pytest.fixture(scope="module", params=PLANS)
+def planned(request, tmp_path_factory):
+    """A plan, and how it ends where nobody is killed."""
+    plan, folder = PLANS[request.param], tmp_path_factory.mktemp("reference")
+    play(folder, **plan)
+    fusions = rows(folder, "SELECT DISTINCT state FROM pod WHERE operation = 'fuse' ORDER BY state")
+    assert fusions == ([("done",), ("ended",)] if "fusion" in plan else [])
+    return plan, history(folder)
 
 
-def check(folder: Path, reference: list) -> None:
-    play(folder, **PLAN)
+def check(folder: Path, planned: tuple[dict, list]) -> None:
+    plan, reference = planned
+    play(folder, **plan)
     check_whole(folder)
     assert history(folder) == reference
 
 
-def test_a_hundred_kills_at_random_moments_change_nothing(tmp_path, reference):
+def test_a_hundred_kills_at_random_moments_change_nothing(tmp_path, planned):
     draw, lives = random.Random(0), 0
     while lives < 100:
         folder = tmp_path / str(lives)
-        work = Toy(Store(folder / "checkpoints"), seconds=0.001)
-        while lives < 100 and not life(folder, after(draw.uniform(0.0, 0.03)), work=work):
+        work, arm = Toy(Store(folder / "checkpoints"), seconds=0.001), draw.uniform
+        while lives < 100 and not life(folder, after(arm(0.0, 0.03)), planned[0], work=work):
             lives += 1
             check_readable(folder)
-        check(folder, reference)
+        check(folder, planned)
 
 
 def check_readable(folder: Path) -> None:
@@ -104,13 +113,29 @@ def check_readable(folder: Path) -> None:
 @pytest.mark.parametrize(
     "names", [("replace",), ("fsync",), ("unlink",), ("replace", "fsync", "unlink", "open")]
 )
-def test_kills_inside_publishing_committing_and_collecting_garbage(
-    tmp_path, reference, names, when
-):
+def test_kills_inside_publishing_committing_and_collecting_garbage(tmp_path, planned, names, when):
     draw = random.Random(str((names, when)))
     for _ in range(8):
-        life(tmp_path, at_call(names, draw.randint(1, 25), when))
-    check(tmp_path, reference)
+        life(tmp_path, at_call(names, draw.randint(1, 25), when), planned[0])
+    check(tmp_path, planned)
+
+
+def test_pods_killed_in_the_middle_of_an_average_make_it_later(tmp_path):
+    class Dying(Toy):
+        def fuse(self, order):
+            if order.attempt == 1:
+                die()
+            return super().fuse(order)
+
+    plan = PLANS["generational"]
+    work, lives = Dying(Store(tmp_path / "run" / "checkpoints")), 0
+    while not life(tmp_path / "run", int, plan, work=work):
+        lives += 1
+    assert (
+        lives == rows(tmp_path / "run", "SELECT COUNT(*) FROM pod WHERE operation = 'fuse'")[0][0]
+    )
+    play(tmp_path / "whole", **plan)
+    assert history(tmp_path / "run") == history(tmp_path / "whole")
 
 
 def test_sixteen_publishers_and_a_collector_that_takes_all_it_can(tmp_path):

@@ -316,6 +316,15 @@ def test_a_database_for_which_the_disk_is_full_loses_nothing(tmp_path):
     assert history(tmp_path) == history(tmp_path / "reference")
 
 
+@pytest.mark.parametrize("scheme", ["asynchronous", "generational"])
+def test_slots_that_come_between_two_looks_end_nothing(tmp_path, scheme):
+    answers = iter([0, 1, 1, 1, 0])
+    play(tmp_path, slots=lambda: next(answers, 1), scheme=scheme)
+    check_whole(tmp_path)
+    assert rows(tmp_path, "SELECT SUM(amount) FROM pod") == [(2_000.0,)]
+    assert rows(tmp_path, "SELECT COUNT(*) FROM pod WHERE operation = 'final'") == [(3,)]
+
+
 def test_files_that_stop_and_bind_are_for_a_tournament_that_runs(tmp_path):
     tmp_path.joinpath("stop").touch()
     tmp_path.joinpath("slots").write_text("0")

@@ -4,39 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import threading
 import time
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 from faults.runs import wait_until
-from tournament_toys import Toy, check_whole, play, rows, toy_tournament
+from tournament_toys import Quick, Toy, check_whole, play, rows, toy_tournament
 
 from torchrl_elegant.tournament.executors import ProcessExecutor
 from torchrl_elegant.tournament.executors import processes as workers
 from torchrl_elegant.tournament.orchestrator import PodsFailedError
 from torchrl_elegant.tournament.pod import Link, Order, Result, leave
 from torchrl_elegant.tournament.store import Store
-
-
-class Quick:
-    """Forks workers from this process, which has imported everything already."""
-
-    def fork(self) -> Connection:
-        ours, theirs = socket.socketpair()
-        if os.fork() == 0:
-            try:
-                ours.close()
-                workers._serve(Connection(theirs.detach()))
-            finally:
-                os._exit(1)
-        theirs.close()
-        return Connection(ours.detach())
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture

@@ -226,7 +226,7 @@ WRONG = [
     ({"threads": 2}, r"`threads` must stay 0 with executor=inline"),
     (
         {"selection": "best"},
-        r"`selection` must be one of truncation, tournament, softmax, got `best`",
+        r"`selection` must be one of truncation, tournament, softmax, none, got `best`",
     ),
     (
         {"configs": [DQNConfig(num_cells=(8,), warmup=250, batch_size=16)]},

@@ -70,6 +70,13 @@ def test_softmax_follows_scores_whatever_their_unit():
     assert len(winners(Softmax(), None, [Rival(1, 2.0), Rival(2, 2.0)])) == 2
 
 
+def test_a_random_search_replaces_nobody_but_those_that_cannot_go_on():
+    rule = selection_of("none", 8)
+    for own in EIGHT:
+        assert winners(rule, own, EIGHT) == {own.pod: 400}
+    assert winners(rule, None, EIGHT) == {7: 400}
+
+
 @pytest.mark.parametrize("name", ["truncation", "tournament", "softmax"])
 def test_whose_checkpoint_is_gone_counts_but_is_not_gone_on_from(name):
     rule = selection_of(name, 8)

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from torchrl_elegant.tournament.exploration import exploration_of
 from torchrl_elegant.tournament.leaderboard import Leaderboard, Pod
 from torchrl_elegant.tournament.options import TournamentConfig
-from torchrl_elegant.tournament.selection import selection_of
+from torchrl_elegant.tournament.selection import Rival, selection_of
 from torchrl_elegant.tournament.space import Space, Values, configured
 
 # Rivals up to which a decision is stored with all of them.
@@ -39,6 +40,7 @@ class Generator:
         self.board, self.config, self.spaces, self.seed = board, config, spaces, seed
         self._architectures: dict[tuple[int, str], str] = {}
         self.selection = selection_of(config.selection, config.population)
+        self.exploration = exploration_of(board, config)
 
     def next(self, member: int, newest: int | None) -> Pod:
         """The next pod of a member, whose newest one is over."""
@@ -57,6 +59,11 @@ class Generator:
             inputs["rivals"] = rivals
         if not any(one.there for one in rivals):
             return self._begin(member, last.entry, "initial", inputs, rng, sequence)
+        source = self._source(last, rivals)
+        if source is not None and source.member == member:
+            return self._child(member, source, "continue", source.options, inputs, sequence)
+        if source is not None:
+            return self._exploit(member, source, inputs, rng, sequence)
         winner = self.selection.choose(own, rivals, rng)
         if winner == own:
             return self._child(member, last, "continue", last.options, inputs, sequence)
@@ -65,10 +72,34 @@ class Generator:
         if others and rng.random() < self.config.switch:
             entry = others[int(rng.integers(len(others)))]
             return self._begin(member, entry, "switch", inputs, rng, sequence)
-        options = self.spaces[parent.entry].explored(
-            parent.options, resample=self.config.resample, factor=self.config.factor, rng=rng
+        if self.config.fusion:
+            # Side by side with the one that it is a copy of, so that both can be averaged.
+            return self._child(member, parent, "twin", parent.options, inputs, sequence)
+        return self._exploit(member, parent, inputs, rng, sequence)
+
+    def _source(self, last: Pod, rivals: Sequence[Rival]) -> Pod | None:
+        """The pod that both members of a pair go on from: their average, or else the better part.
+
+        None for members of no pair, and where the checkpoint is not there.
+        """
+        if not self.config.fusion:
+            return None
+        source = last
+        if last.operation != "fuse":
+            fusions = self.board.pods("operation = 'fuse' AND depth = ?", last.depth)
+            pair = next((one.parents for one in fusions if last.id in one.parents), None)
+            if pair is None:
+                return None
+            source = self.board.pod(pair[0])
+        there = any(one.pod == source.id and one.there for one in rivals)
+        return source if there else None
+
+    def fuse(self, better: Pod, other: Pod) -> Pod:
+        """The average of two members, which stands where they stand."""
+        seed = self._seed(_POD, self.board.next_pod())
+        return self._evaluation(
+            better, "fuse", seed, parents=[better.id, other.id], member=better.member
         )
-        return self._child(member, parent, "exploit", options, inputs, sequence)
 
     def recheck(self, target: Pod) -> Pod:
         """An evaluation of a leader on seeds that no pod has seen."""
@@ -92,6 +123,12 @@ class Generator:
         pod = self.board.next_pod()
         row = {"member": member, "depth": 1, "parents": [], "lineage": pod, "entry": entry}
         return self._add(pod, operation, row, options, inputs, sequence)
+
+    def _exploit(
+        self, member: int, parent: Pod, inputs: Any, rng: np.random.Generator, sequence: int
+    ) -> Pod:
+        options = self.exploration.explored(self.spaces[parent.entry], parent, rng)
+        return self._child(member, parent, "exploit", options, inputs, sequence)
 
     def _child(
         self, member: int, parent: Pod, operation: str, options: Values, inputs: Any, sequence: int
@@ -132,7 +169,7 @@ class Generator:
         self.board.add_decision(pod, inputs, choice, (self.seed, _DECISION, sequence))
         return self.board.pod(pod)
 
-    def _evaluation(self, target: Pod, operation: str, seed: int) -> Pod:
+    def _evaluation(self, target: Pod, operation: str, seed: int, **more: Any) -> Pod:
         pod = self.board.next_pod()
         same = ("depth", "lineage", "entry", "algorithm", "architecture", "options")
         self.board.add_pod(
@@ -144,6 +181,7 @@ class Generator:
                 "parents": [target.id],
                 "seed": seed,
                 "budget": 0,
+                **more,
             }
         )
         return self.board.pod(pod)

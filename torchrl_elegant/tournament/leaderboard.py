@@ -21,7 +21,9 @@ from torchrl_elegant.tournament.selection import Rival
 VERSION = 1
 FILE = "leaderboard.sqlite"
 #: Operations that train; the others evaluate what another pod has trained.
-TRAINING = ("initial", "continue", "exploit", "switch")
+TRAINING = ("initial", "continue", "exploit", "twin", "switch")
+#: Operations that leave a checkpoint.
+PUBLISHING = (*TRAINING, "fuse")
 
 _SCHEMA = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -45,11 +46,21 @@ class TournamentConfig:
         "space.epochs=int:4..20, space.activation=tanh,relu, or space.ppo.lr=... for one "
         "algorithm; nothing: learning rates from a tenth to ten times their value",
     )
-    selection: Literal["truncation", "tournament", "softmax"] = option(
+    scheme: Literal["asynchronous", "generational"] = option(
+        "asynchronous",
+        "asynchronous: a member goes on once a slot is free; generational: each member trains one "
+        "pod of a generation, and the next begins when all of them are done",
+    )
+    selection: Literal["truncation", "tournament", "softmax", "none"] = option(
         "truncation",
         "rule by which a member is replaced: truncation: the worst quarter by one of the best "
         "quarter; tournament: by the best of three, if that is better; softmax: by one drawn by "
-        "its score",
+        "its score; none: nobody is replaced, which is a random search",
+    )
+    explore: Literal["perturb", "pb2"] = option(
+        "perturb",
+        "rule by which a replaced member's options change: perturb: each is moved or drawn anew; "
+        "pb2: numbers are chosen where a model of all pods so far promises most, by scikit-learn",
     )
     resample: float = option(
         0.25, "chance that an explored option is drawn anew and not moved", low=0, high=1
@@ -57,6 +68,11 @@ class TournamentConfig:
     factor: float = option(1.2, "factor by which an explored number moves, up or down", above=1)
     switch: float = option(
         0.0, "chance that a replaced member begins anew with another algorithm", low=0, high=1
+    )
+    fusion: bool = option(
+        False,
+        "average pairs of good members that have the same options and a common ancestor, and keep "
+        "the average where it is not worse than either; with scheme=generational",
     )
     rungs: int = option(
         0,
@@ -94,6 +110,13 @@ class TournamentConfig:
             check_unused(self, "lease", mode="executor=inline", other="executor=processes")
             single = self.slots in (None, 0, 1)
             check(single, "slots", "be 0, 1 or none with executor=inline", self.slots)
+        if self.scheme == "asynchronous":
+            mode, other = "scheme=asynchronous", "scheme=generational"
+            check_unused(self, "fusion", mode=mode, other=other)
+        if self.explore == "pb2":
+            installed = importlib.util.find_spec("sklearn") is not None
+            way_out = "pip install torchrl_elegant[pb2], or set explore=perturb"
+            check(installed, "explore", "be perturb without scikit-learn", self.explore, way_out)
         if self.quantum is None:
             share = self.budget // self.population
             object.__setattr__(self, "quantum", max(1, share // _QUANTA))

@@ -23,6 +23,7 @@ from torchrl_elegant.tournament.pod import (
     left_results,
     result_path,
 )
+from torchrl_elegant.tournament.schemes import scheme_of
 from torchrl_elegant.tournament.store import Store
 from torchrl_elegant.tournament.updater import Updater
 from torchrl_elegant.tournament.views import Watcher
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 # Seconds between two looks at signals, files and leases, and those that a pod has to stop in.
 _LOOK, _GRACE = 0.2, 30.0
 _QUEUED, _FINAL = "state = 'queued'", "operation = 'final'"
+_FIRST = "id IN (SELECT id FROM pod WHERE state = 'queued' ORDER BY id LIMIT ?)"
 
 
 class PodsFailedError(RuntimeError):
@@ -94,6 +96,7 @@ class Orchestrator:
         self.folder, self.results = folder, folder / "results"
         self.board, self.store, self.config = board, store, config
         self.generator, self.updater, self.executor = generator, updater, executor
+        self.scheme = scheme_of(board, config, generator, updater)
         self.garbage = GarbageCollector(board, store, config)
         self._slots, self._episodes = slots or self._configured_slots, episodes
         self._watchers = watchers
@@ -142,6 +145,8 @@ class Orchestrator:
     def _turn(self) -> bool:
         """Enter results, decide, start; False once nothing is left to do."""
         taken, self._inbox = self._inbox, []
+        # Once a turn: slots that came between two looks would end a tournament that waits for them.
+        slots = self._slots()
         with self.board.transaction():
             for result in taken:
                 # A process may die when its work is done, and before it has said so.
@@ -149,8 +154,9 @@ class Orchestrator:
                 self.updater.take(left or result)
                 self._running.pop(result.pod, None)
             self._add_rechecks()
-            orders = [] if self.stopped_by else self._orders(self._slots() - len(self._running))
-            over = not self._running and not orders and (bool(self.stopped_by) or self._is_over())
+            orders = [] if self.stopped_by else self._orders(slots - len(self._running))
+            idle = not self._running and not orders
+            over = idle and (bool(self.stopped_by) or self._is_over(slots))
         for result in taken:
             result_path(self.results, result.pod, result.attempt).unlink(missing_ok=True)
         if self.updater.failures >= max(3, self.config.population):
@@ -174,9 +180,9 @@ class Orchestrator:
             f"resume={self.folder}, or begin a new tournament"
         )
 
-    def _is_over(self) -> bool:
+    def _is_over(self, slots: int) -> bool:
         """True if nothing is left; without slots, what is left waits."""
-        if self._slots() > 0:
+        if slots > 0:
             return True
         return bool(self.board.pods(_FINAL)) and not self.board.pods(_QUEUED)
 
@@ -184,9 +190,10 @@ class Orchestrator:
         """Orders for free slots, whose rows are then running."""
         if free <= 0:
             return []
-        pods = self.board.pods(_QUEUED)[:free]
+        pods = self.board.pods(_FIRST, free)
         if len(pods) < free:
-            pods += self._next_of_members(free - len(pods))
+            # A whole generation may be decided at once: the rest waits in the queue.
+            pods = (pods + self.scheme.next(free - len(pods)))[:free]
         if not pods and not self._running and not self.board.pods(_FINAL):
             pods = self.generator.finals()[:free]
         for pod in pods:
@@ -195,8 +202,7 @@ class Orchestrator:
 
     def _add_rechecks(self) -> None:
         """Put evaluations of new leaders of a depth into the queue."""
-        depths, self.updater.depths = self.updater.depths, set()
-        for depth in sorted(depths) if self.config.recheck else ():
+        for depth in sorted(self.scheme.depths()) if self.config.recheck else ():
             rivals = [rival for rival in self.board.rivals(depth) if rival.there]
             if len(rivals) > 1:
                 leader = max(rivals, key=lambda one: (one.score, -one.pod))
@@ -204,14 +210,9 @@ class Orchestrator:
                 if not done:
                     self.generator.recheck(self.board.pod(leader.pod))
 
-    def _next_of_members(self, free: int) -> list[Pod]:
-        """New pods for members that wait, those that are behind first."""
-        left = int((self.config.budget - self.board.spent()) // self.config.pod_budget)
-        waiting = self.board.waiting(max(0, min(free, left)))
-        return [self.generator.next(member, newest) for member, newest in waiting]
-
     def _order(self, pod: Pod) -> Order:
-        parent = self.board.pod(pod.parents[0]).checkpoint if pod.parents else None
+        parents = [self.board.pod(parent).checkpoint for parent in pod.parents]
+        parent, other, *_ = (*parents, None, None)
         rungs = range(self.config.rungs, 0, -1) if pod.operation in TRAINING else ()
         episodes = self.config.final_episodes if pod.operation == "final" else self._episodes
         return Order(
@@ -228,6 +229,7 @@ class Orchestrator:
             rungs=tuple(pod.budget / 2**rung for rung in rungs),
             seed=pod.seed,
             episodes=episodes,
+            other=other,
         )
 
     # What happens while pods run.

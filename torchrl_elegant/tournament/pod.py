@@ -32,8 +32,8 @@ class Order:
 
     Args:
         pod, attempt: number of the pod, and how often it was started, this time included.
-        operation: ``initial``, ``continue``, ``exploit`` or ``switch`` train; ``recheck`` and
-            ``final`` evaluate.
+        operation: ``initial``, ``continue``, ``exploit``, ``twin`` or ``switch`` train; ``recheck``
+            and ``final`` evaluate; ``fuse`` averages two checkpoints and evaluates the average.
         entry: index of the algorithm's configuration among those of the tournament.
         options: values of searched options.
         parent: digest of the checkpoint to begin with; None for a new network.
@@ -43,6 +43,7 @@ class Order:
         rungs: amounts at which a score is reported.
         seed: of networks, environments and sampling.
         episodes: episodes of the evaluation.
+        other: digest of the checkpoint that ``fuse`` averages ``parent`` with.
     """
 
     pod: int
@@ -58,6 +59,7 @@ class Order:
     rungs: tuple[float, ...]
     seed: int
     episodes: int
+    other: str | None = None
 
     def to_json(self) -> str:
         """The order as a text."""
@@ -76,7 +78,8 @@ class Result:
 
     Args:
         pod, attempt: as in the order.
-        kind: ``done``; ``partial`` after a pre-emption; ``ended`` for a hopeless one; ``failed``;
+        kind: ``done``; ``partial`` after a pre-emption; ``ended`` for a hopeless one, and for an
+            average that is worse than one of its parts, which ``error`` then tells; ``failed``;
             ``damaged`` where the checkpoint ``error`` could not be read; ``full`` where the disk
             was; ``lost`` where its process died.
         score, score_error, episodes: mean return, its standard error, and episodes played.
@@ -84,7 +87,7 @@ class Result:
         frames, updates, seconds: counts of the policy's whole life, and seconds of this attempt.
         memory: peak memory of the process in bytes.
         checkpoint, size: digest and bytes of what was published.
-        error: reason of a failure, in a line.
+        error: reason of a failure or a refusal, in a line.
     """
 
     pod: int

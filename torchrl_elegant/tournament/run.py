@@ -189,7 +189,11 @@ def _check_each(
     configs: Sequence[AlgorithmConfig], env: Env, run: RunConfig, config: TournamentConfig
 ) -> None:
     """Refuse, before anything is made, what an algorithm or the environment refuses."""
-    spaces_of(configs, config.space)
+    spaces = spaces_of(configs, config.space)
+    if config.explore == "pb2":
+        some = any(space.numbers() for space in spaces)
+        way_out = "add one to space, or set explore=perturb"
+        check(some, "explore", "be perturb where no number is searched", config.explore, way_out)
     before = (config.quanta - 1) * config.pod_budget
     for one in configs:
         with _budget_is_told(one, run, config), Trial(one, env, run=run) as trial:

@@ -106,6 +106,21 @@ class Softmax:
         return ranked[int(rng.choice(len(ranked), p=odds / odds.sum()))]
 
 
+class Nobody:
+    """Nobody is replaced: a random search, each member with the options that it first drew.
+
+    A member that cannot go on from itself goes on from the best.
+
+    >>> rivals = [Rival(1, 1.0), Rival(2, 2.0)]
+    >>> Nobody().choose(rivals[0], rivals, np.random.default_rng(0)).pod
+    1
+    """
+
+    def choose(self, own: Rival | None, rivals: Sequence[Rival], rng: np.random.Generator) -> Rival:
+        """``own``, if there is one."""
+        return own or next(one for one in best_first(rivals) if one.there)
+
+
 def selection_of(name: str, population: int) -> Selection:
     """The rule called ``name``.
 
@@ -116,5 +131,6 @@ def selection_of(name: str, population: int) -> Selection:
         "truncation": Truncation(population),
         "tournament": BestOfSome(),
         "softmax": Softmax(),
+        "none": Nobody(),
     }
     return rules[name]

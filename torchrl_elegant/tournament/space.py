@@ -62,6 +62,14 @@ class Uniform:
         """The bounds."""
         return (self.low, self.high)
 
+    def place(self, value: Any) -> float:
+        """Part of the way from the lower bound to the upper one at which a value lies."""
+        return (value - self.low) / (self.high - self.low)
+
+    def at(self, place: float) -> Any:
+        """The value at such a part of the way."""
+        return min(max(self.low + place * (self.high - self.low), self.low), self.high)
+
 
 @dataclass(frozen=True)
 class LogUniform(Uniform):
@@ -75,6 +83,14 @@ class LogUniform(Uniform):
     def sample(self, rng: np.random.Generator) -> Any:
         """Draw a value."""
         return math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
+
+    def place(self, value: Any) -> float:
+        """Part of the way from the logarithm of the lower bound to that of the upper one."""
+        return math.log(value / self.low) / math.log(self.high / self.low)
+
+    def at(self, place: float) -> Any:
+        """The value at such a part of the way."""
+        return min(max(self.low * (self.high / self.low) ** place, self.low), self.high)
 
 
 @dataclass(frozen=True)
@@ -95,6 +111,10 @@ class Integer(Uniform):
             max(value + 1, round(value * factor)) if up else min(value - 1, round(value / factor))
         )
         return min(max(near, self.low), self.high)
+
+    def at(self, place: float) -> Any:
+        """The integer that is nearest to such a part of the way."""
+        return round(super().at(place))
 
 
 @dataclass(frozen=True)
@@ -150,6 +170,14 @@ class Space:
         """Draw a value for each option."""
         return {word: part.sample(rng) for word, part in self.parts.items()}
 
+    def numbers(self) -> dict[str, Uniform]:
+        """Distributions of numbers that can change while a member learns."""
+        return {
+            word: part
+            for word, part in self.parts.items()
+            if isinstance(part, Uniform) and not self._forms(word)
+        }
+
     def explored(
         self, values: Values, *, resample: float, factor: float, rng: np.random.Generator
     ) -> Values:
@@ -160,9 +188,13 @@ class Space:
         found = dict(values)
         for word, part in self.parts.items():
             anew, near = part.sample(rng), part.moved(values[word], factor, rng)
-            if word.partition(".")[0] not in self.config.settled:
+            if not self._forms(word):
                 found[word] = anew if rng.random() < resample else near
         return found
+
+    def _forms(self, word: str) -> bool:
+        """True for an option that decides the form of the networks."""
+        return word.partition(".")[0] in self.config.settled
 
     def _try(self, word: str, value: Any, values: Values) -> None:
         try:

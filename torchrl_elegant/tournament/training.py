@@ -15,6 +15,7 @@ import torch
 from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.runs.trial import Env, Trial, configured_values
+from torchrl_elegant.tournament.fusion import fused
 from torchrl_elegant.tournament.leaderboard import Pod
 from torchrl_elegant.tournament.pod import Link, Order, Result, Stop, peak_memory
 from torchrl_elegant.tournament.space import configured
@@ -45,10 +46,12 @@ class Training:
 
     def __call__(self, order: Order, link: Link) -> Result:
         """Carry out an order."""
-        config, run = self.configs[order.entry], replace(self.run, seed=order.seed)
+        config = self.configs[order.entry]
         # A class of a script is rebuilt in a worker process, which has not registered it.
         ALGORITHMS.setdefault(config.name, type(config))
-        with Trial(configured(config, order.options), self.env, run=run) as trial:
+        if order.operation == "fuse":
+            return self._fuse(order, link)
+        with self._new(order) as trial:
             if order.operation in ("recheck", "final"):
                 return self._evaluate(order, trial, link)
             return self._train(order, trial, link)
@@ -61,6 +64,41 @@ class Training:
         trial.adopt(state)
         return trial
 
+    def _new(self, order: Order) -> Trial:
+        config, run = self.configs[order.entry], replace(self.run, seed=order.seed)
+        return Trial(configured(config, order.options), self.env, run=run)
+
+    def _fuse(self, order: Order, link: Link) -> Result:
+        """Average two checkpoints; publish the average if it plays no worse than either.
+
+        All three play the same episodes.
+        """
+        assert order.parent is not None
+        assert order.other is not None
+        parts = self._state(order.parent), self._state(order.other)
+        state, found = fused(*parts), list[Evaluation]()
+        about: dict[str, Any] = {"pod": order.pod, "attempt": order.attempt}
+        begun = monotonic()
+        for one in (*parts, state):
+            # In a trial of its own: a trial's episodes go on from one evaluation to the next.
+            with self._new(order) as trial:
+                trial.adopt(one)
+                if link.beat() is not None:
+                    return Result(**about, kind="partial")
+                try:
+                    found.append(
+                        trial.evaluate(lambda: link.beat() is not None, episodes=order.episodes)
+                    )
+                except PlayStopped:
+                    return Result(**about, kind="partial")
+        about |= {name: state["ledger"][name] for name in ("frames", "updates")}
+        about |= {"memory": peak_memory(), "seconds": monotonic() - begun, **_scored(found[-1])}
+        own, best = found[-1].return_mean, max(one.return_mean for one in found[:-1])
+        if not own >= best:
+            told = f"the average has a return of {own:.6g}, its best part {best:.6g}"
+            return Result(**about, kind="ended", error=told)
+        return Result(**about, kind="done", **self._put(order, state))
+
     def _evaluate(self, order: Order, trial: Trial, link: Link) -> Result:
         assert order.parent is not None
         trial.adopt(self._state(order.parent))
@@ -69,11 +107,12 @@ class Training:
             "attempt": order.attempt,
             "memory": peak_memory(),
         }
+        begun = monotonic()
         try:
             found = trial.evaluate(lambda: link.beat() is not None, episodes=order.episodes)
         except PlayStopped:
             return Result(**about, kind="partial")
-        return Result(**about, kind="done", **_scored(found))
+        return Result(**about, kind="done", seconds=monotonic() - begun, **_scored(found))
 
     def _train(self, order: Order, trial: Trial, link: Link) -> Result:
         amount = self._load(order, trial)
@@ -124,8 +163,11 @@ class Training:
         return state
 
     def _publish(self, order: Order, trial: Trial) -> dict[str, Any]:
+        return self._put(order, trial.state_dict())
+
+    def _put(self, order: Order, state: Mapping[str, Any]) -> dict[str, Any]:
         data = io.BytesIO()
-        page = {"pod": order.pod, "attempt": order.attempt, "state": trial.state_dict()}
+        page = {"pod": order.pod, "attempt": order.attempt, "state": state}
         torch.save(page, data)
         return {"checkpoint": self.store.put(data.getvalue()), "size": data.tell()}
 

@@ -6,7 +6,7 @@ import logging
 import math
 from statistics import median
 
-from torchrl_elegant.tournament.leaderboard import TRAINING, Leaderboard, Pod, now
+from torchrl_elegant.tournament.leaderboard import PUBLISHING, TRAINING, Leaderboard, Pod, now
 from torchrl_elegant.tournament.options import TournamentConfig
 from torchrl_elegant.tournament.pod import Order, Result
 from torchrl_elegant.tournament.store import Store
@@ -55,7 +55,7 @@ class Updater:
         if kind == "done":
             self._finish(pod, result, there)
         elif kind == "ended":
-            self._close(pod, result, "ended")
+            self._close(pod, result, "ended", result.error)
         elif kind == "lost" and pod.crashes < self.config.retries:
             self._again(pod, crashes=pod.crashes + 1)
         elif kind == "damaged":
@@ -85,18 +85,22 @@ class Updater:
         if not result.is_finite:
             self._fail(pod, result, f"its score is {result.score}")
             return
-        trains = pod.operation in TRAINING
-        if trains and not there:
+        publishes = pod.operation in PUBLISHING
+        if publishes and not there:
             self._again(pod)
             return
         self._close(pod, result, "done")
         self.failures = 0
-        if trains and float(result.score or 0.0) > self._best:
+        if publishes and float(result.score or 0.0) > self._best:
             self._best = float(result.score or 0.0)
             told = (pod.id, pod.algorithm, self._best, result.frames)
             logger.info("best so far: pod %d (%s), return %.2f after %d frames", *told)
         if pod.operation == "recheck":
             self._join(self.board.pod(pod.parents[0]), result)
+        if pod.operation == "fuse":
+            for part in map(self.board.pod, pod.parents):
+                assert part.member is not None
+                self.board.set_member(part.member, pod=pod.id)
         if pod.operation != "final":
             self.depths.add(pod.depth)
 
@@ -107,7 +111,7 @@ class Updater:
             # It uses up its budget: a member that always fails comes to its end as well.
             values |= {"score": None, "checkpoint": None, "amount": pod.budget}
         self.board.set_pod(pod.id, **values, state=state, error=error, ended=now(), start=None)
-        if pod.member is not None:
+        if pod.member is not None and pod.operation in TRAINING:
             # A pod that failed did not bring its member further.
             depth = pod.depth if state == "done" else pod.depth - 1
             over = depth >= self.config.quanta

@@ -74,7 +74,8 @@ def _write(
     stage = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     text = to_yaml(config.name, work.run, config)
     folder = RunFolder.create(stage, config=text, columns=_COLUMNS)
-    for one in reversed(ancestry):
+    # An average stands at the frames of its parts, and in the place of the first.
+    for one in {one.frames: one for one in reversed(ancestry)}.values():
         row = {"frames": one.frames, "updates": one.updates, "return_mean": one.score}
         folder.metrics.append(row)
     save_policy(folder.policy_path, actor, facts)
