@@ -96,6 +96,26 @@ def test_cores_bound_threads(monkeypatch):
         machine.require_cores("threads", 129, "129 threads")
 
 
+@pytest.mark.parametrize(
+    ("line", "files", "cores"),
+    [
+        ("0::/jobs/one", {"jobs/cpu__max": "250000 100000"}, 2),
+        ("0::/jobs/one", {"jobs/one/cpu__max": "50000 100000", "jobs/cpu__max": "max 100000"}, 1),
+        ("0::/jobs/one", {"cpu__max": "900000 100000"}, 4),
+        ("3:cpu,cpuacct:/x", {"cpu/x/cpu__cfs_quota_us": 3e5, "cpu/x/cpu__cfs_period_us": 1e5}, 3),
+        ("3:cpu,cpuacct:/x", {"cpu/x/cpu__cfs_quota_us": -1, "cpu/x/cpu__cfs_period_us": 1e5}, 4),
+    ],
+)
+def test_a_quota_of_a_group_bounds_the_cores(system, monkeypatch, line, files, cores):
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda pid: {0, 1, 2, 5})
+    assert machine.cores() == 4
+    (system / "self" / "cgroup").write_text(f"{line}\n")
+    for name, text in files.items():
+        folder, _, file = name.rpartition("/")
+        group(system / "cgroup" / folder, **{file: text if isinstance(text, str) else int(text)})
+    assert machine.cores() == cores
+
+
 def test_parts_are_judged_by_those_that_are_made(monkeypatch):
     made, sizes = [], iter([0, 64 * GIB])
     monkeypatch.setattr(machine, "own_memory", lambda: next(sizes))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import json
 import os
+from contextlib import suppress
 from typing import ClassVar
 
 import pytest
 from tournament_toys import Toy, check_whole, history, play, rows, toy_tournament
 
+from torchrl_elegant.tournament.leaderboard import TRAINING, Leaderboard
 from torchrl_elegant.tournament.orchestrator import PodsFailedError
 from torchrl_elegant.tournament.pod import Result
+from torchrl_elegant.tournament.selection import best_first
 from torchrl_elegant.tournament.store import Store
 
 
@@ -331,3 +334,65 @@ def test_files_that_stop_and_bind_are_for_a_tournament_that_runs(tmp_path):
     play(tmp_path)
     check_whole(tmp_path)
     assert not {"stop", "slots"} & {path.name for path in tmp_path.iterdir()}
+
+
+def test_what_is_spent_is_the_sum_of_all_pods_at_any_moment(tmp_path):
+    class Mixed(Faulty):
+        faults: ClassVar[dict] = {2: ValueError("no"), 5: float("nan")}
+
+    made = toy_tournament(
+        tmp_path, work=Mixed(Store(tmp_path / "checkpoints")), rungs=1, population=6
+    )
+    query = (
+        "SELECT SUM(CASE WHEN state IN ('queued', 'running') THEN budget ELSE amount END) "
+        f"FROM pod WHERE operation IN {TRAINING}"
+    )
+    seen, real = [], made.executor.wait
+
+    def wait(seconds, hear):
+        seen.append((made.board.spent(), rows(tmp_path, query)[0][0]))
+        real(seconds, hear)
+
+    made.executor.wait = wait
+    with made.board:
+        made.run()
+        with suppress(ZeroDivisionError), made.board.transaction():
+            made.board.set_pod(1, amount=1e6)
+            assert made.board.spent() > 1e6
+            raise ZeroDivisionError
+        seen.append((made.board.spent(), rows(tmp_path, query)[0][0]))
+    assert len(seen) > 20
+    assert all(spent == summed for spent, summed in seen)
+
+
+def test_standings_are_those_of_the_database_after_each_change(tmp_path):
+    made = toy_tournament(tmp_path, population=8, budget=4_000, store_mb=1)
+    real, seen = made.executor.wait, []
+
+    def check() -> None:
+        with Leaderboard(made.board.path, read_only=True) as other:
+            for depth in range(1, 6):
+                ours, read = made.board.rivals(depth), other.rivals(depth)
+                assert list(ours) == list(read) == best_first(read)
+                seen.append(len(ours))
+                for one in ours:
+                    assert made.board.rival(one.pod, depth) == one
+
+    def wait(seconds, hear):
+        real(seconds, hear)
+        check()
+
+    made.executor.wait = wait
+    with made.board:
+        made.run()
+        (digest,) = made.board.digests("live")[:1]
+        with made.board.transaction():
+            made.board.set_checkpoint(digest, "damaged")
+        check()
+        with suppress(ZeroDivisionError), made.board.transaction():
+            made.board.set_pod(1, score=1e9)
+            assert made.board.rivals(1)[0].pod == 1
+            raise ZeroDivisionError
+        check()
+    assert max(seen) == 8
+    assert any(not one.there for one in made.board.rivals(1))

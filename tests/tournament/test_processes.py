@@ -12,6 +12,8 @@ import pytest
 from faults.runs import wait_until
 from tournament_toys import Quick, Toy, check_whole, play, rows, toy_tournament
 
+from torchrl_elegant.config.text import UsageError
+from torchrl_elegant.tournament import TournamentConfig
 from torchrl_elegant.tournament.executors import ProcessExecutor
 from torchrl_elegant.tournament.executors import processes as workers
 from torchrl_elegant.tournament.orchestrator import PodsFailedError
@@ -275,3 +277,55 @@ def test_work_that_was_done_before_its_process_died_counts(tmp_path, quick):
     check_whole(tmp_path)
     found = rows(tmp_path, "SELECT id, attempt, crashes FROM pod WHERE id IN (2, 3)")
     assert found == [(2, 1, 0), (3, 2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "there", "most", "used"),
+    [(0.5, "01", 4, {"0", "1"}), (1.0, "01", 2, {"0", "1"}), (2.0, "01234", 2, {"0,1", "2,3"})],
+)
+def test_each_pod_sees_the_gpus_that_it_is_given(
+    tmp_path, monkeypatch, quick, gpus, there, most, used
+):
+    class Seeing(Toy):
+        def __call__(self, order, link):
+            (self.diary / f"{order.pod} {os.environ['CUDA_VISIBLE_DEVICES']}").touch()
+            return super().__call__(order, link)
+
+    monkeypatch.setattr(workers, "visible_gpus", lambda: tuple(there))
+    (tmp_path / "diary").mkdir()
+    made = toy_tournament(
+        tmp_path,
+        work=Seeing(Store(tmp_path / "checkpoints"), diary=tmp_path / "diary", seconds=0.01),
+        executor=lambda work, results: ProcessExecutor(work, results, gpus=gpus),
+        slots=lambda: 100,
+        recheck=False,
+    )
+    assert made._slots() == most
+    with made.board:
+        made.run()
+    check_whole(tmp_path)
+    seen = {path.name.partition(" ")[2] for path in (tmp_path / "diary").glob("* *")}
+    assert seen == used
+
+
+def test_a_gpu_that_goes_takes_its_slots_with_it(tmp_path, monkeypatch, quick):
+    there = ["0", "1"]
+    monkeypatch.setattr(workers, "visible_gpus", lambda: tuple(there))
+    executor = ProcessExecutor(Toy(Store(tmp_path)), tmp_path, gpus=0.5)
+    try:
+        assert (executor.most, executor._shares()) == (4, {"0": 0, "1": 0})
+        executor._fork("0")
+        there.remove("0")
+        assert (executor.most, executor._shares()) == (2, {"1": 0})
+    finally:
+        executor.close()
+
+
+def test_pods_that_want_a_gpu_where_there_is_none_are_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(workers, "visible_gpus", tuple)
+    with pytest.raises(UsageError, match="`gpus` must be 0 on a machine without GPUs, got 1;"):
+        ProcessExecutor(Toy(Store(tmp_path)), tmp_path, gpus=1.0)
+    with pytest.raises(ValueError, match="`gpus` must be a part of one, or a whole number"):
+        TournamentConfig(gpus=1.5)
+    with pytest.raises(ValueError, match="`cpus` must stay None with executor=inline"):
+        TournamentConfig(cpus=2, executor="inline")

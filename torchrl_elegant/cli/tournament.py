@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,6 +86,8 @@ def tournament_command(argv: Sequence[str], *, program: str) -> int:
             sys.stdout.write(f"page: {report(own.report)}\n")
             return 0
         keep_freed_blocks()
+        # What is imported stays: without it Python's collector stops a tournament for milliseconds.
+        gc.freeze()
         if own.resume is not None and "algorithm" in chosen:
             raise UsageError("`algorithm` must not be given with resume: the members have theirs")
         try:

@@ -41,11 +41,13 @@ def own_memory() -> int:
 
 
 def cores() -> int:
-    """Cores that this process may run on."""
+    """Cores that this process may run on, as its affinity and its container's quota allow."""
     try:
-        return len(os.sched_getaffinity(0))
+        count = len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system
-        return os.cpu_count() or 1
+        count = os.cpu_count() or 1
+    # Half a core more is no core for another process.
+    return max(1, min([count, *map(int, _quotas())]))
 
 
 def total_memory() -> int:
@@ -129,20 +131,37 @@ def _free_memory() -> int:
 
 def _container() -> Iterator[tuple[int, int]]:
     """Limit and use of each control group around this process that has a limit."""
+    first, second = ("limit_in_bytes", "usage_in_bytes"), ("max", "current")
+    for group, is_second in _groups("memory"):
+        names = (f"memory.{name}" for name in (second if is_second else first))
+        limit, used = (_text(group / name).strip() for name in names)
+        if limit.isdigit() and used.isdigit():
+            yield int(limit), int(used) - _file_pages(group)
+
+
+def _quotas() -> Iterator[float]:
+    """Cores that each control group around this process may use, if it has a quota."""
+    for group, is_second in _groups("cpu"):
+        if is_second:
+            words = _text(group / "cpu.max").split()
+        else:
+            words = [_text(group / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+        # Without a quota the first is "max" or -1.
+        if len(words) == 2 and words[0].isdigit():
+            yield int(words[0]) / int(words[1])
+
+
+def _groups(kind: str) -> Iterator[tuple[Path, bool]]:
+    """Control groups of a kind around this process; True for those of the second version."""
     for line in _text(_OWN / "cgroup").splitlines():
         number, kinds, path = line.split(":", 2)
-        if number == "0":
-            top, names = _CGROUPS, ("memory.max", "memory.current")
-        elif "memory" in kinds.split(","):
-            top, names = _CGROUPS / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
-        else:
+        if number != "0" and kind not in kinds.split(","):
             continue
+        top = _CGROUPS if number == "0" else _CGROUPS / kind
         # A container sees its own group as the root, whatever its path says.
         own = top / path.lstrip("/")
         for group in {top, own, *(up for up in own.parents if top in up.parents)}:
-            limit, used = (_text(group / name).strip() for name in names)
-            if limit.isdigit() and used.isdigit():
-                yield int(limit), int(used) - _file_pages(group)
+            yield group, number == "0"
 
 
 def _file_pages(group: Path) -> int:

@@ -13,6 +13,8 @@ from torchrl_elegant.tournament.store import Store
 
 # Full disks in a row after which nothing is left to try.
 _FULL = 3
+# Files that one turn removes at most: thousands at once would hold up those who wait for a pod.
+_BATCH = 100
 
 
 class GarbageCollector:
@@ -33,6 +35,8 @@ class GarbageCollector:
         self._full = 0
         # Checkpoints that have come since the last collection.
         self._fresh = 0
+        # Marked ones whose files are there.
+        self._marked: list[str] = []
 
     def after(self, results: Iterable[Result]) -> None:
         """Collect after results were entered; OSError for a disk that stays full."""
@@ -46,7 +50,8 @@ class GarbageCollector:
             self.collect(0)
         self._fresh += sum(result.checkpoint is not None for result in results)
         if self._fresh > self._config.population // 4:
-            self.collect(self._config.store_mb * 1_000_000)
+            self._mark(self._config.store_mb * 1_000_000)
+        self._remove(_BATCH)
         if self._full >= _FULL:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._store.path))
 
@@ -55,34 +60,40 @@ class GarbageCollector:
 
         A kill in between forgets none.
         """
+        self._mark(limit)
+        self._remove(len(self._marked))
+
+    def _mark(self, limit: int) -> None:
         self._fresh = 0
         with self._board.transaction():
-            for digest in self._board.digests("trash"):
-                self._board.set_checkpoint(digest, "gone")
             marked = self._unneeded(limit)
-            for digest in marked:
-                self._board.set_checkpoint(digest, "trash")
-        self._store.remove(marked)
+            self._board.discard(marked)
+        self._marked += [one.digest for one in marked]
 
-    def _unneeded(self, limit: int) -> list[str]:
-        best = self._board.best_of_members(self._config.finalists)
-        pinned = self._begun_with() | self._board.newest() | {pod.checkpoint for pod in best}
+    def _remove(self, count: int) -> None:
+        self._store.remove(self._marked[:count])
+        del self._marked[:count]
+
+    def _unneeded(self, limit: int) -> list[Kept]:
+        pods, starts = self._board.needed()
+        pods |= {pod.id for pod in self._board.best_of_members(self._config.finalists)}
         lowest = self._board.lowest_depth()
         lowest = self._config.quanta if lowest is None else lowest
-        kept = self._board.kept()
-        marked, rest = list[Kept](), list[Kept]()
-        for one in kept:
-            if one.digest not in pinned:
-                (rest if one.published and one.depth >= lowest else marked).append(one)
-        total = sum(one.bytes for one in kept) - sum(one.bytes for one in marked)
-        for one in sorted(rest, key=lambda one: (one.score or 0.0, -one.pod)):
-            if total > limit:
-                marked.append(one)
-                total -= one.bytes
-        return [one.digest for one in marked]
 
-    def _begun_with(self) -> set[str | None]:
-        found: set[str | None] = set()
-        for pod in self._board.pods("state IN ('queued', 'running')"):
-            found |= {pod.start, *(self._board.pod(parent).checkpoint for parent in pod.parents)}
-        return found
+        def free(kept: list[Kept]) -> list[Kept]:
+            return [
+                one
+                for one in kept
+                if not (one.pod in pods if one.published else one.digest in starts)
+            ]
+
+        marked = free(self._board.kept(below=lowest))
+        total = self._board.kept_bytes() - sum(one.bytes for one in marked)
+        if total > limit:
+            known = {one.digest for one in marked}
+            rest = [one for one in free(self._board.kept()) if one.digest not in known]
+            for one in sorted(rest, key=lambda one: (one.score or 0.0, -one.pod)):
+                if total > limit:
+                    marked.append(one)
+                    total -= one.bytes
+        return marked

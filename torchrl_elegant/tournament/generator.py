@@ -51,12 +51,13 @@ class Generator:
         last = self.board.pod(newest)
         # One that failed has nothing to go on from: it starts beside its rivals, or behind them.
         rivals = self.board.rivals(last.depth)
-        own = next((one for one in rivals if one.pod == last.id and one.there), None)
+        own = self.board.rival(last.id, last.depth)
+        own = own if own is not None and own.there else None
         if not any(one.there for one in rivals):
             rivals = self.board.rivals(last.depth - 1)
         inputs = {"last": last.id, "state": last.state, "count": len(rivals)}
         if len(rivals) <= _TOLD:
-            inputs["rivals"] = rivals
+            inputs["rivals"] = sorted(rivals)
         if not any(one.there for one in rivals):
             return self._begin(member, last.entry, "initial", inputs, rng, sequence)
         source = self._source(last, rivals)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import sqlite3
@@ -14,17 +13,18 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from torchrl_elegant.config.text import UsageError, brief
 from torchrl_elegant.runs.files import sync_directory
+from torchrl_elegant.tournament.database import VERSION, open_database, told
 from torchrl_elegant.tournament.selection import Rival
+from torchrl_elegant.tournament.standings import Standings
 
-VERSION = 1
 FILE = "leaderboard.sqlite"
 #: Operations that train; the others evaluate what another pod has trained.
 TRAINING = ("initial", "continue", "exploit", "twin", "switch")
 #: Operations that leave a checkpoint.
 PUBLISHING = (*TRAINING, "fuse")
 
+_UNITS = "CASE WHEN {0}.state IN ('queued', 'running') THEN {0}.budget ELSE {0}.amount END"
 _SCHEMA = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     """CREATE TABLE pod (
@@ -39,6 +39,7 @@ _SCHEMA = (
     "CREATE INDEX pod_state ON pod (state)",
     "CREATE INDEX pod_operation ON pod (operation)",
     "CREATE INDEX pod_depth ON pod (depth, state)",
+    "CREATE INDEX pod_score ON pod (score DESC, id)",
     """CREATE TABLE member (id INTEGER PRIMARY KEY, state TEXT NOT NULL, depth INTEGER NOT NULL,
         pod INTEGER)""",
     "CREATE INDEX member_state ON member (state, depth, id)",
@@ -51,6 +52,14 @@ _SCHEMA = (
     "CREATE INDEX checkpoint_state ON checkpoint (state)",
     """CREATE TABLE decision (sequence INTEGER PRIMARY KEY, pod INTEGER NOT NULL,
         inputs TEXT NOT NULL, choice TEXT NOT NULL, random TEXT NOT NULL, made TEXT NOT NULL)""",
+    # A running sum: adding up all pods at each turn would slow a tournament down as it goes on.
+    "CREATE TABLE spent (units REAL NOT NULL)",
+    "INSERT INTO spent VALUES (0)",
+    f"""CREATE TRIGGER promised AFTER INSERT ON pod WHEN NEW.operation IN {TRAINING}
+        BEGIN UPDATE spent SET units = units + {_UNITS.format("NEW")}; END""",
+    f"""CREATE TRIGGER used AFTER UPDATE OF state, amount, budget ON pod
+        WHEN NEW.operation IN {TRAINING} BEGIN
+        UPDATE spent SET units = units + {_UNITS.format("NEW")} - {_UNITS.format("OLD")}; END""",
 )
 
 
@@ -127,21 +136,8 @@ class Leaderboard:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
-        mode = "ro" if read_only else "rw"
-        with self._told():
-            self._db = sqlite3.connect(
-                f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None
-            )
-            self._db.row_factory = sqlite3.Row
-        try:
-            with self._told():
-                self._check()
-                if not read_only:
-                    self._db.execute("PRAGMA journal_mode = WAL")
-                    self._db.execute("PRAGMA synchronous = FULL")
-        except BaseException:
-            self._db.close()
-            raise
+        self._db = open_database(path, read_only=read_only)
+        self._standings = Standings(self._db, is_alone=not read_only)
 
     @classmethod
     def create(cls, path: Path, meta: Mapping[str, Any], *, population: int) -> Leaderboard:
@@ -181,12 +177,13 @@ class Leaderboard:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Make all changes inside durable together, or none of them."""
-        with self._told():
+        with told(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
+                self._standings = Standings(self._db)
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
@@ -219,6 +216,7 @@ class Leaderboard:
         """Change a pod."""
         names = ", ".join(f"{name} = ?" for name in values)
         self._db.execute(f"UPDATE pod SET {names} WHERE id = ?", [*_plain(values.values()), pod])
+        self._standings.changed.add(pod)
 
     def pod(self, pod: int) -> Pod:
         """The row of a pod."""
@@ -248,32 +246,28 @@ class Leaderboard:
         depth: int | None = self._db.execute(query).fetchone()[0]
         return depth
 
-    def newest(self) -> set[str]:
-        """Checkpoints of the newest pods of the members."""
-        query = (
-            "SELECT checkpoint FROM member JOIN pod ON pod.id = pod WHERE checkpoint IS NOT NULL"
-        )
-        return {row[0] for row in self._db.execute(query)}
+    def rivals(self, depth: int) -> Sequence[Rival]:
+        """Pods that finished at a depth, the best first; not to be changed."""
+        return self._standings.of(depth)
 
-    def rivals(self, depth: int) -> list[Rival]:
-        """Pods that finished at a depth."""
-        found = self._db.execute(
-            "SELECT pod.id, score, checkpoint.state = 'live' FROM pod JOIN checkpoint "
-            "ON digest = checkpoint WHERE depth = ? AND pod.state = 'done' ORDER BY pod.id",
-            (depth,),
-        )
-        return [Rival(row[0], row[1], bool(row[2])) for row in found]
+    def rival(self, pod: int, depth: int) -> Rival | None:
+        """A pod among those that finished at its depth; None if it has not."""
+        self._standings.of(depth)
+        return self._standings.known.get(pod)
 
     def best_of_members(self, count: int | None = None) -> list[Pod]:
         """The best pod of each member whose checkpoint is there, the best members first."""
         found = self._db.execute(
-            "SELECT pod.id, member FROM checkpoint JOIN pod ON pod.id = checkpoint.pod "
-            "WHERE checkpoint.state = 'live' AND digest = checkpoint AND pod.state = 'done' "
-            "ORDER BY score DESC, pod.id"
+            # In this order: the index of scores gives the best first, and the rest is not read.
+            "SELECT pod.id, member FROM pod INDEXED BY pod_score "
+            "CROSS JOIN checkpoint ON digest = checkpoint "
+            "WHERE checkpoint.state = 'live' AND pod.state = 'done' ORDER BY score DESC, pod.id"
         )
         best: dict[int, int] = {}
         for row in found:
             best.setdefault(row["member"], row["id"])
+            if len(best) == count:
+                break
         return [self.pod(pod) for pod in list(best.values())[:count]]
 
     def states(self) -> dict[str, int]:
@@ -283,13 +277,13 @@ class Leaderboard:
 
     def spent(self) -> float:
         """Units that are used, or promised to pods that are not over."""
-        marks = ", ".join("?" * len(TRAINING))
-        row = self._db.execute(
-            "SELECT SUM(CASE WHEN state IN ('queued', 'running') THEN budget ELSE amount END) "
-            f"FROM pod WHERE operation IN ({marks})",
-            TRAINING,
-        ).fetchone()
-        return float(row[0] or 0.0)
+        return float(self._db.execute("SELECT units FROM spent").fetchone()[0])
+
+    def peaks(self) -> tuple[int, int]:
+        """Most memory that a pod has taken, and bytes of the largest checkpoint."""
+        memory = self._db.execute("SELECT COALESCE(MAX(memory), 0) FROM pod").fetchone()[0]
+        size = self._db.execute("SELECT COALESCE(MAX(bytes), 0) FROM checkpoint").fetchone()[0]
+        return memory, size
 
     # Reports, checkpoints, decisions.
 
@@ -312,27 +306,66 @@ class Leaderboard:
         self._db.execute(
             "INSERT OR IGNORE INTO checkpoint VALUES (?, ?, ?, 'live')", (digest, pod, size)
         )
+        self._standings.changed.add(pod)
 
     def set_checkpoint(self, digest: str, state: str) -> None:
         """Change a checkpoint's state: ``live``, ``damaged``, ``trash`` or ``gone``."""
         self._db.execute("UPDATE checkpoint SET state = ? WHERE digest = ?", (state, digest))
+        found = self._db.execute("SELECT pod FROM checkpoint WHERE digest = ?", (digest,))
+        self._standings.changed.update(row[0] for row in found)
+
+    def discard(self, kept: Sequence[Kept]) -> None:
+        """Mark checkpoints as trash, whose files are then removed; earlier trash is gone."""
+        self._db.execute("UPDATE checkpoint SET state = 'gone' WHERE state = 'trash'")
+        self._db.executemany(
+            "UPDATE checkpoint SET state = 'trash' WHERE digest = ?",
+            [(one.digest,) for one in kept],
+        )
+        for one in kept:
+            if one.published:
+                self._standings.lose(one.pod)
 
     def digests(self, state: str) -> list[str]:
         """Digests of all checkpoints in a state."""
         found = self._db.execute("SELECT digest FROM checkpoint WHERE state = ?", (state,))
         return [row["digest"] for row in found]
 
-    def kept(self) -> list[Kept]:
-        """All checkpoints that are there, with their pods."""
+    def kept(self, *, below: int | None = None) -> list[Kept]:
+        """Checkpoints that are there, with their pods.
+
+        With ``below`` only those that no pod has published, or a pod below that depth.
+        """
         found = self._db.execute(
             "SELECT digest, bytes, pod.id AS pod, depth, score, digest IS checkpoint AS published "
-            "FROM checkpoint JOIN pod ON pod.id = checkpoint.pod WHERE checkpoint.state = 'live'"
+            "FROM checkpoint JOIN pod ON pod.id = checkpoint.pod WHERE checkpoint.state = 'live' "
+            "AND (?1 IS NULL OR depth < ?1 OR digest IS NOT checkpoint)",
+            (below,),
         )
         return [Kept(**dict(row)) for row in found]
 
+    def kept_bytes(self) -> int:
+        """Bytes of all checkpoints that are there."""
+        query = "SELECT COALESCE(SUM(bytes), 0) FROM checkpoint WHERE state = 'live'"
+        return int(self._db.execute(query).fetchone()[0])
+
+    def needed(self) -> tuple[set[int], set[str]]:
+        """Pods whose checkpoint may be begun with, and checkpoints of attempts to be gone on with.
+
+        They are parents of pods at work or in the queue, and the newest pod of each member.
+        """
+        live = "FROM pod WHERE state IN ('queued', 'running')"
+        starts = self._db.execute(f"SELECT start {live} AND start IS NOT NULL")
+        parents = self._db.execute(f"SELECT DISTINCT parents {live}").fetchall()
+        newest = self._db.execute("SELECT pod FROM member WHERE pod IS NOT NULL")
+        pods = {row[0] for row in newest}
+        pods.update(parent for row in parents for parent in json.loads(row[0]))
+        return pods, {row[0] for row in starts}
+
     def decisions(self) -> int:
         """Number of decisions so far."""
-        return int(self._db.execute("SELECT COUNT(*) FROM decision").fetchone()[0])
+        # As many as the last one's number, which is there without counting.
+        query = "SELECT COALESCE(MAX(sequence), 0) FROM decision"
+        return int(self._db.execute(query).fetchone()[0])
 
     def add_decision(self, pod: int, inputs: Any, choice: Any, random: Sequence[int]) -> None:
         """Store a decision with all that it was made from."""
@@ -341,43 +374,6 @@ class Leaderboard:
             "INSERT INTO decision (pod, inputs, choice, random, made) VALUES (?, ?, ?, ?, ?)",
             values,
         )
-
-    def _check(self) -> None:
-        found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if found != "ok":
-            raise sqlite3.DatabaseError(found)
-        version = self.meta("version")
-        if version is None or version > VERSION:
-            told = "another program" if version is None else f"version {version} of its format"
-            raise UsageError(
-                f"`folder` must hold a leaderboard of version {VERSION} or older, got "
-                f"{str(self.path)!r}, written by {told}; go on with the release that wrote it"
-            )
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Tell a full disk, and a damaged database, in one line."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            text = str(error)
-            if "is full" in text:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path)) from error
-            if "disk I/O" in text:
-                raise OSError(errno.EIO, text, str(self.path)) from error
-            if "unable to open" in text:
-                raise UsageError(
-                    f"`folder` must be that of a tournament, got {str(self.path.parent)!r}, whose "
-                    f"{FILE} cannot be opened; begin a new one with folder=..."
-                ) from error
-            # Python's sqlite3 raises the base class itself for what is no whole database.
-            if type(error) is not sqlite3.DatabaseError and "no such" not in text:
-                raise
-            told = brief(" ".join(text.split()))
-            raise UsageError(
-                f"`folder` must hold a whole leaderboard, got {str(self.path)!r}, which is damaged "
-                f"({told}); nothing was changed: put back a copy, or begin a new tournament"
-            ) from error
 
 
 def now() -> str:

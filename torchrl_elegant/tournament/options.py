@@ -95,9 +95,15 @@ class TournamentConfig:
         low=0,
         high=10_000,
     )
-    executor: Literal["processes", "inline"] = option(
-        "processes", "processes: pods in worker processes; inline: one after another in this one"
+    executor: Literal["processes", "ray", "inline"] = option(
+        "processes",
+        "processes: pods in worker processes; ray: in actors of a Ray cluster; inline: one after "
+        "another in this one",
     )
+    cpus: float | None = option(
+        None, "cores of one pod; none: one for each process that it has", above=0
+    )
+    gpus: float = option(0.0, "GPUs of one pod; 0.5: two pods share one", low=0)
     lease: float = option(300.0, "seconds of silence after which a pod counts as lost", above=0)
     retries: int = option(3, "times that a pod whose process died is started again", low=0)
     store_mb: int = option(
@@ -107,9 +113,17 @@ class TournamentConfig:
     def __post_init__(self) -> None:
         check_options(self)
         if self.executor == "inline":
-            check_unused(self, "lease", mode="executor=inline", other="executor=processes")
+            check_unused(
+                self, "lease", "cpus", "gpus", mode="executor=inline", other="executor=processes"
+            )
             single = self.slots in (None, 0, 1)
             check(single, "slots", "be 0, 1 or none with executor=inline", self.slots)
+        check(
+            self.gpus <= 1 or self.gpus == int(self.gpus),
+            "gpus",
+            "be a part of one, or a whole number",
+            self.gpus,
+        )
         if self.scheme == "asynchronous":
             mode, other = "scheme=asynchronous", "scheme=generational"
             check_unused(self, "fusion", mode=mode, other=other)

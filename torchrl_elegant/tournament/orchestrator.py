@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from time import monotonic
 
-from torchrl_elegant.config.machine import cores
 from torchrl_elegant.runs.monitor import StopSignals
 from torchrl_elegant.tournament.executors import Event, Executor
 from torchrl_elegant.tournament.garbage import GarbageCollector
@@ -23,6 +23,7 @@ from torchrl_elegant.tournament.pod import (
     left_results,
     result_path,
 )
+from torchrl_elegant.tournament.resources import Room
 from torchrl_elegant.tournament.schemes import scheme_of
 from torchrl_elegant.tournament.store import Store
 from torchrl_elegant.tournament.updater import Updater
@@ -76,6 +77,7 @@ class Orchestrator:
         executor: runs the pods.
         slots: gives the number of pods at a time, at each look; None for that of the options.
         episodes: episodes of an evaluation.
+        room: what this machine has room for.
         watchers: whoever looks on.
     """
 
@@ -91,6 +93,7 @@ class Orchestrator:
         executor: Executor,
         slots: Callable[[], int] | None = None,
         episodes: int = 10,
+        room: Room | None = None,
         watchers: Sequence[Watcher] = (),
     ) -> None:
         self.folder, self.results = folder, folder / "results"
@@ -98,7 +101,8 @@ class Orchestrator:
         self.generator, self.updater, self.executor = generator, updater, executor
         self.scheme = scheme_of(board, config, generator, updater)
         self.garbage = GarbageCollector(board, store, config)
-        self._slots, self._episodes = slots or self._configured_slots, episodes
+        self.room = room or Room(folder, peaks=board.peaks())
+        self._wanted, self._episodes = slots or self._configured_slots, episodes
         self._watchers = watchers
         self._running: dict[int, _Running] = {}
         self._inbox: list[Result] = []
@@ -146,7 +150,7 @@ class Orchestrator:
         """Enter results, decide, start; False once nothing is left to do."""
         taken, self._inbox = self._inbox, []
         # Once a turn: slots that came between two looks would end a tournament that waits for them.
-        slots = self._slots()
+        slots = self._open()
         with self.board.transaction():
             for result in taken:
                 # A process may die when its work is done, and before it has said so.
@@ -159,11 +163,14 @@ class Orchestrator:
             over = idle and (bool(self.stopped_by) or self._is_over(slots))
         for result in taken:
             result_path(self.results, result.pod, result.attempt).unlink(missing_ok=True)
+        self.room.note(taken)
         if self.updater.failures >= max(3, self.config.population):
             self._give_in(f"{self.updater.failures} pods failed one after another")
         if over and not self.stopped_by and not self.board.pods(_FINAL):
             self._give_in("all pods failed")
         self.garbage.after(taken)
+        if not self.room.has_disk():
+            self.garbage.collect(0)
         for order in orders:
             self._running[order.pod] = _Running(order, self._time.look())
             self.executor.start(order.to_json())
@@ -203,9 +210,9 @@ class Orchestrator:
     def _add_rechecks(self) -> None:
         """Put evaluations of new leaders of a depth into the queue."""
         for depth in sorted(self.scheme.depths()) if self.config.recheck else ():
-            rivals = [rival for rival in self.board.rivals(depth) if rival.there]
-            if len(rivals) > 1:
-                leader = max(rivals, key=lambda one: (one.score, -one.pod))
+            leading = list(islice((one for one in self.board.rivals(depth) if one.there), 2))
+            if len(leading) > 1:
+                leader = leading[0]
                 done = self.board.pods("operation = 'recheck' AND parents = ?", f"[{leader.pod}]")
                 if not done:
                     self.generator.recheck(self.board.pod(leader.pod))
@@ -292,10 +299,18 @@ class Orchestrator:
         scores = [rival.score for rival in self.board.rivals(parent.depth)] or [parent.score]
         return sum(score <= parent.score for score in scores) / len(scores)
 
+    def _open(self) -> int:
+        """Slots, or none while the disk has no room for what new pods leave."""
+        return self._slots() if self.room.has_disk() else 0
+
+    def _slots(self) -> int:
+        count, most = self._wanted(), self.executor.most
+        return max(0, count if most is None else min(count, most))
+
     def _configured_slots(self) -> int:
         try:
-            count = int((self.folder / "slots").read_text(encoding="utf-8"))
+            return int((self.folder / "slots").read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            count = cores() if self.config.slots is None else self.config.slots
-        most = self.executor.most
-        return max(0, count if most is None else min(count, most))
+            if self.config.slots is not None:
+                return self.config.slots
+        return self.room.slots() if self.executor.is_local else self.executor.most or 0

@@ -63,7 +63,7 @@ class Order:
 
     def to_json(self) -> str:
         """The order as a text."""
-        return json.dumps(asdict(self))
+        return json.dumps(vars(self))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Order:

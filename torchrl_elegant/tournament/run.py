@@ -20,11 +20,12 @@ from torchrl_elegant.runs.folder import refused_by_the_system, run_path
 from torchrl_elegant.runs.policy import Policy, describe
 from torchrl_elegant.runs.trial import Env, Trial, run_config
 from torchrl_elegant.runs.trust import Trust, know_environment
-from torchrl_elegant.tournament.executors import executor_of
+from torchrl_elegant.tournament.executors import cores_of_pod, executor_of
 from torchrl_elegant.tournament.generator import Generator
 from torchrl_elegant.tournament.leaderboard import FILE, Leaderboard, Pod
 from torchrl_elegant.tournament.options import TournamentConfig
 from torchrl_elegant.tournament.orchestrator import Orchestrator
+from torchrl_elegant.tournament.resources import Room
 from torchrl_elegant.tournament.space import plain_space, spaces_of
 from torchrl_elegant.tournament.store import Store
 from torchrl_elegant.tournament.training import Training
@@ -125,8 +126,8 @@ def resume_tournament(
         trust: whether stored names such as ``env: module:factory`` may run code (see ``resume``).
         env_factory: callable or name to make environments with, in place of the stored name.
         slots: as in ``tournament``.
-        changes: options of the machine: ``executor``, ``lease``, ``retries``, ``store_mb``; and
-            ``logger`` and ``progress``.
+        changes: options of the machine: ``executor``, ``cpus``, ``gpus``, ``lease``, ``retries``,
+            ``store_mb``; and ``logger`` and ``progress``.
     """
     path, trust = Path(folder), Trust.of(trust)
     seen = {name: changes.pop(name) for name in WATCHING if name in changes}
@@ -288,7 +289,8 @@ def _go(
     env: Env,
     slots: int | Callable[[], int] | None,
 ) -> TournamentResult:
-    store = Store(path / "checkpoints")
+    # Pods on other machines have other working directories.
+    store = Store(path.absolute() / "checkpoints")
     work = Training(store, configs, replace(run, folder=None), env)
     with (
         sole_use(path),
@@ -303,9 +305,10 @@ def _go(
             config=config,
             generator=generator,
             updater=Updater(board, store, config),
-            executor=executor_of(config.executor, work, path / "results", threads=run.threads or 1),
+            executor=executor_of(config, run, work, path / "results"),
             slots=slots if callable(slots) else None,
             episodes=run.eval_episodes,
+            room=Room(path, cpus=cores_of_pod(config, run), peaks=board.peaks()),
             watchers=watchers,
         )
         orchestrator.run()

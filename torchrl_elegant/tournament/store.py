@@ -41,6 +41,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._trash: list[Path] = []
 
     def put(self, data: bytes) -> str:
         """Publish a checkpoint; returns its digest."""
@@ -67,20 +68,23 @@ class Store:
 
         Those that are gone do not matter.
         """
-        for path in self._named(_TRASH):
+        for path in self._trash:
             path.unlink(missing_ok=True)
+        self._trash = []
         for digest in digests:
+            trash = self.path / f".trash-{uuid.uuid4().hex}"
             try:
-                os.replace(self.path / digest, self.path / f".trash-{uuid.uuid4().hex}")
+                os.replace(self.path / digest, trash)
             except FileNotFoundError:
                 continue
+            self._trash.append(trash)
 
     def sweep(self, known: Collection[str]) -> None:
         """Remove what a killed process has left: only while nobody publishes."""
-        for path in self._named(_STAGED):
+        for path in (*self._named(_STAGED), *self._named(_TRASH)):
             path.unlink(missing_ok=True)
         self.remove([path.name for path in self._named(_NAME) if path.name not in known])
         self.remove(())
 
     def _named(self, pattern: re.Pattern[str]) -> Iterator[Path]:
-        yield from (path for path in list(self.path.iterdir()) if pattern.fullmatch(path.name))
+        yield from (self.path / name for name in os.listdir(self.path) if pattern.fullmatch(name))

@@ -5,13 +5,37 @@ from pathlib import Path
 from torchrl_elegant.tournament.executors.inline import InlineExecutor
 from torchrl_elegant.tournament.executors.processes import ProcessExecutor
 from torchrl_elegant.tournament.executors.protocol import Event, Executor, Hear
+from torchrl_elegant.tournament.executors.ray_actors import RayExecutor
+from torchrl_elegant.tournament.options import TournamentConfig
 from torchrl_elegant.tournament.pod import Work
+from torchrl_elegant.trainers.run_config import RunConfig
 
-__all__ = ["Event", "Executor", "Hear", "InlineExecutor", "ProcessExecutor", "executor_of"]
+__all__ = [
+    "Event",
+    "Executor",
+    "Hear",
+    "InlineExecutor",
+    "ProcessExecutor",
+    "RayExecutor",
+    "executor_of",
+]
 
 
-def executor_of(name: str, work: Work, results: Path, *, threads: int) -> Executor:
-    """The executor called ``name``, ``inline`` or ``processes``."""
-    if name == "inline":
+def executor_of(config: TournamentConfig, run: RunConfig, work: Work, results: Path) -> Executor:
+    """The executor that the options name."""
+    threads = run.threads or 1
+    if config.executor == "inline":
         return InlineExecutor(work, results)
-    return ProcessExecutor(work, results, threads=threads)
+    if config.executor == "ray":
+        cpus = cores_of_pod(config, run)
+        return RayExecutor(work, results, threads=threads, cpus=cpus, gpus=config.gpus)
+    return ProcessExecutor(work, results, threads=threads, gpus=config.gpus)
+
+
+def cores_of_pod(config: TournamentConfig, run: RunConfig) -> float:
+    """Cores that one pod is given: one for each of its processes, unless the options say it."""
+    if config.cpus is not None:
+        return config.cpus
+    workers = 0 if run.collector == "sync" else run.num_workers
+    simulators = run.num_envs * max(1, workers) if run.env_backend == "parallel" else 0
+    return 1.0 + workers + simulators

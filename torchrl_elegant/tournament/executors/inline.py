@@ -17,6 +17,7 @@ class InlineExecutor:
         results: folder of result files.
     """
 
+    is_local = True
     most: int | None = 1
 
     def __init__(self, work: Work, results: Path) -> None:

@@ -22,8 +22,10 @@ from typing import Any, NoReturn
 import cloudpickle
 import torch
 
+from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.tournament.executors.protocol import Event, Hear
 from torchrl_elegant.tournament.pod import Order, Result, Stop, Work, carry_out
+from torchrl_elegant.tournament.resources import visible_gpus
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +42,8 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class _Worker:
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, connection: Connection, devices: str) -> None:
+        self.connection, self.devices = connection, devices
         self.pid: int | None = None
         self.order: Order | None = None
 
@@ -111,22 +113,39 @@ class ProcessExecutor:
         work: what a pod does.
         results: folder of result files.
         threads: torch threads of each worker.
+        gpus: of one pod; each worker sees those that it is given alone. 0 leaves all to all.
     """
 
-    most: int | None = None
+    is_local = True
 
-    def __init__(self, work: Work, results: Path, *, threads: int = 1) -> None:
+    def __init__(self, work: Work, results: Path, *, threads: int = 1, gpus: float = 0.0) -> None:
+        self._gpus = gpus
+        self._workers: list[_Worker] = []
+        if self.most == 0:
+            raise UsageError(
+                f"`gpus` must be 0 on a machine without GPUs, got {gpus:g}; set gpus=0, or look "
+                "what CUDA_VISIBLE_DEVICES says"
+            )
         setting = (work, results, threads, logger.getEffectiveLevel())
         self._setting = cloudpickle.dumps(setting)
-        self._workers: list[_Worker] = []
         self._forker = _Forker()
 
     def start(self, text: str) -> None:
         """Hand an order to a worker."""
-        idle = next((one for one in self._workers if one.order is None), None)
-        worker = idle or self._fork()
+        shares = self._shares()
+        # Of equal ones the first; a device that has gone is none of them.
+        devices = min(shares, key=lambda one: shares[one], default="")
+        free = (one for one in self._workers if one.order is None and one.devices == devices)
+        worker = next(free, None) or self._fork(devices)
         worker.order = Order.from_json(text)
         worker.send(order=text)
+
+    @property
+    def most(self) -> int | None:
+        """Pods that the GPUs have room for; any number without."""
+        if not self._gpus:
+            return None
+        return len(self._shares()) * max(1, int(1 / self._gpus + 1e-9))
 
     def stop(self, pod: int, reason: Stop) -> None:
         """Ask a pod to end soon."""
@@ -156,14 +175,26 @@ class ProcessExecutor:
     def _of(self, pod: int) -> list[_Worker]:
         return [one for one in self._workers if one.order is not None and one.order.pod == pod]
 
-    def _fork(self) -> _Worker:
+    def _shares(self) -> dict[str, int]:
+        """Devices that a pod is given, as CUDA_VISIBLE_DEVICES names them, and pods on each."""
+        if not self._gpus:
+            return {}
+        found, each = visible_gpus(), max(1, int(self._gpus))
+        groups = (found[begin : begin + each] for begin in range(0, len(found), each))
+        busy = [one.devices for one in self._workers if one.order is not None]
+        return {
+            name: busy.count(name) for one in groups if len(one) == each and (name := ",".join(one))
+        }
+
+    def _fork(self, devices: str) -> _Worker:
         try:
-            worker = _Worker(self._forker.fork())
+            worker = _Worker(self._forker.fork(), devices)
         except (BrokenPipeError, ConnectionResetError):
             # The system may have ended it for want of memory; its workers live on.
             self._forker.close()
             self._forker = _Forker()
-            worker = _Worker(self._forker.fork())
+            worker = _Worker(self._forker.fork(), devices)
+        worker.send_bytes(devices.encode())
         worker.send_bytes(self._setting)
         self._workers.append(worker)
         return worker
@@ -229,6 +260,8 @@ def _serve(connection: Connection) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     worker = _Serving(connection)
     worker.send(pid=os.getpid())
+    if devices := connection.recv_bytes().decode():
+        os.environ["CUDA_VISIBLE_DEVICES"] = devices
     work, results, threads, level = cloudpickle.loads(connection.recv_bytes())
     logging.basicConfig(level=max(level, logging.WARNING), format="%(message)s")
     torch.set_num_threads(threads)

@@ -34,8 +34,12 @@ Hear = Callable[[Event], None]
 class Executor(Protocol):
     """Runs pods. A pod that it was given ends in exactly one event with a result, unless killed."""
 
-    #: Pods at a time at most; None for any number.
-    most: int | None
+    #: True if pods take cores and memory of this machine.
+    is_local: bool
+
+    @property
+    def most(self) -> int | None:
+        """Pods at a time at most, at the moment; None for any number."""
 
     def start(self, text: str) -> None:
         """Begin an order, given as JSON."""
