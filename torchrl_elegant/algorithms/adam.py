@@ -153,7 +153,7 @@ class _OwnKernel:
 
     def _reads_settings(self) -> bool:
         """Read the settings of all groups; False if the kernel does not know one."""
-        settings = [_settings_of(group) for group in self._groups]
+        settings = [settings_of(group) for group in self._groups]
         if settings != self._settings:
             self._settings, self._numbers = settings, array("d")
             for group, (*numbers, _) in zip(self._groups, settings, strict=True):
@@ -164,7 +164,7 @@ class _OwnKernel:
         return [*map(Tensor.data_ptr, self._tensors)], [*map(Tensor.numel, self._params)]
 
 
-def _settings_of(group: dict[str, Any]) -> tuple[Any, ...]:
+def settings_of(group: dict[str, Any]) -> tuple[Any, ...]:
     """Numbers of a group, and whether it asks for what the kernel does not do.
 
     A rate may be a tensor whose number changes in place.

@@ -11,6 +11,7 @@ from torchrl_elegant.runs.checkpoints import Checkpoints
 from torchrl_elegant.runs.config_file import tuned
 from torchrl_elegant.runs.evaluate import evaluate, film
 from torchrl_elegant.runs.policy import BUILDERS, Policy, load_policy, save_policy
+from torchrl_elegant.runs.population import VectorizedPopulation
 from torchrl_elegant.runs.sweeps.sweep import SweepResult, resume_sweep, sweep
 from torchrl_elegant.runs.train import TrainResult, resume, train
 from torchrl_elegant.runs.trial import Trial
@@ -27,6 +28,7 @@ __all__ = [
     "SweepResult",
     "TrainResult",
     "Trial",
+    "VectorizedPopulation",
     "evaluate",
     "film",
     "load_policy",

@@ -95,10 +95,11 @@ class TournamentConfig:
         low=0,
         high=10_000,
     )
-    executor: Literal["processes", "ray", "inline"] = option(
+    executor: Literal["processes", "ray", "inline", "vectorized"] = option(
         "processes",
         "processes: pods in worker processes; ray: in actors of a Ray cluster; inline: one after "
-        "another in this one",
+        "another in this one; vectorized: all members together in this one, their updates computed "
+        "at once",
     )
     cpus: float | None = option(
         None, "cores of one pod; none: one for each process that it has", above=0
@@ -118,6 +119,10 @@ class TournamentConfig:
             )
             single = self.slots in (None, 0, 1)
             check(single, "slots", "be 0, 1 or none with executor=inline", self.slots)
+        if self.executor == "vectorized":
+            mode, other = "executor=vectorized", "executor=processes"
+            check_unused(self, "lease", "rungs", "cpus", "gpus", mode=mode, other=other)
+            check(self.unit == "frames", "unit", "be frames with executor=vectorized", self.unit)
         check(
             self.gpus <= 1 or self.gpus == int(self.gpus),
             "gpus",

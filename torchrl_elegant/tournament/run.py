@@ -21,6 +21,7 @@ from torchrl_elegant.runs.policy import Policy, describe
 from torchrl_elegant.runs.trial import Env, Trial, run_config
 from torchrl_elegant.runs.trust import Trust, know_environment
 from torchrl_elegant.tournament.executors import cores_of_pod, executor_of
+from torchrl_elegant.tournament.executors.vectorized import check_alone
 from torchrl_elegant.tournament.generator import Generator
 from torchrl_elegant.tournament.leaderboard import FILE, Leaderboard, Pod
 from torchrl_elegant.tournament.options import TournamentConfig
@@ -173,8 +174,9 @@ def _options(
         rest["total_frames"] = config.quanta * config.pod_budget
     run = run_config(configs[0], env, **rest)
     run.logger_name()
-    if config.executor == "inline":
-        check_unused(run, "threads", mode="executor=inline", other="executor=processes")
+    if config.executor in ("inline", "vectorized"):
+        mode = f"executor={config.executor}"
+        check_unused(run, "threads", mode=mode, other="executor=processes")
     for one in configs:
         check(
             not one.networks,
@@ -199,6 +201,8 @@ def _check_each(
     for one in configs:
         with _budget_is_told(one, run, config), Trial(one, env, run=run) as trial:
             describe(trial.learner.policy, trial.about())
+            if config.executor == "vectorized":
+                check_alone(one, env, run)
             if config.unit != "frames":
                 continue
             batch = trial.run.frames_per_batch or 0
@@ -292,6 +296,9 @@ def _go(
     # Pods on other machines have other working directories.
     store = Store(path.absolute() / "checkpoints")
     work = Training(store, configs, replace(run, folder=None), env)
+    if config.executor == "vectorized" and config.slots is None:
+        # Evaluations of leaders take no member's place: all members train together.
+        config = replace(config, slots=min(2 * config.population, 10_000))
     with (
         sole_use(path),
         Leaderboard(path / FILE) as board,

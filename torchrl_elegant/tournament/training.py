@@ -92,7 +92,7 @@ class Training:
                 except PlayStopped:
                     return Result(**about, kind="partial")
         about |= {name: state["ledger"][name] for name in ("frames", "updates")}
-        about |= {"memory": peak_memory(), "seconds": monotonic() - begun, **_scored(found[-1])}
+        about |= {"memory": peak_memory(), "seconds": monotonic() - begun, **scored(found[-1])}
         own, best = found[-1].return_mean, max(one.return_mean for one in found[:-1])
         if not own >= best:
             told = f"the average has a return of {own:.6g}, its best part {best:.6g}"
@@ -112,11 +112,11 @@ class Training:
             found = trial.evaluate(lambda: link.beat() is not None, episodes=order.episodes)
         except PlayStopped:
             return Result(**about, kind="partial")
-        return Result(**about, kind="done", seconds=monotonic() - begun, **_scored(found))
+        return Result(**about, kind="done", seconds=monotonic() - begun, **scored(found))
 
     def _train(self, order: Order, trial: Trial, link: Link) -> Result:
-        amount = self._load(order, trial)
-        watch = _Watch(order, trial.ledger, link, amount)
+        amount = self.load(order, trial)
+        watch = Watch(order, trial.ledger, link, amount)
         found: Evaluation | None = None
         try:
             for rung, goal in enumerate((*order.rungs, order.budget)):
@@ -131,15 +131,13 @@ class Training:
                     raise PlayStopped
         except PlayStopped:
             if watch.stop == "hopeless":
-                return Result(**watch.counts(), kind="ended", **(_scored(found) if found else {}))
-            news = self._publish(order, trial) if watch.amount > amount else {}
+                return Result(**watch.counts(), kind="ended", **(scored(found) if found else {}))
+            news = self.publish(order, trial) if watch.amount > amount else {}
             return Result(**watch.counts(), kind="partial", **news)
         assert found is not None
-        return Result(
-            **watch.counts(), kind="done", **_scored(found), **self._publish(order, trial)
-        )
+        return Result(**watch.counts(), kind="done", **scored(found), **self.publish(order, trial))
 
-    def _load(self, order: Order, trial: Trial) -> float:
+    def load(self, order: Order, trial: Trial) -> float:
         """Load what the order begins with; returns the amount that is trained already."""
         for digest, amount in ((order.start, order.amount), (order.parent, 0.0)):
             if digest is None:
@@ -162,7 +160,8 @@ class Training:
         state: Mapping[str, Any] = page["state"]
         return state
 
-    def _publish(self, order: Order, trial: Trial) -> dict[str, Any]:
+    def publish(self, order: Order, trial: Trial) -> dict[str, Any]:
+        """Put the state of a trial into the store; returns entries of a result."""
         return self._put(order, trial.state_dict())
 
     def _put(self, order: Order, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,13 +171,13 @@ class Training:
         return {"checkpoint": self.store.put(data.getvalue()), "size": data.tell()}
 
 
-class _Watch:
+class Watch:
     """Counts of a pod from where its order begins, and the reason to stop."""
 
     def __init__(self, order: Order, ledger: Ledger, link: Link, amount: float) -> None:
         self.stop: Stop | None = None
         self.amount = amount
-        self._order, self._ledger, self._link = order, ledger, link
+        self.order, self._ledger, self._link = order, ledger, link
         self._begun = monotonic()
 
     def should_stop(self) -> bool:
@@ -188,7 +187,7 @@ class _Watch:
 
     def follow(self, trial: Trial, goal: float) -> None:
         """Train until ``goal`` is reached, or the pod is to stop."""
-        unit, left = self._order.unit, goal - self.amount
+        unit, left = self.order.unit, goal - self.amount
         if self.should_stop():
             raise PlayStopped
         if left <= 0:
@@ -203,8 +202,8 @@ class _Watch:
     def counts(self) -> dict[str, Any]:
         """Entries of a result beside score and checkpoint."""
         return {
-            "pod": self._order.pod,
-            "attempt": self._order.attempt,
+            "pod": self.order.pod,
+            "attempt": self.order.attempt,
             "amount": self.amount,
             "frames": self._ledger.frames,
             "updates": self._ledger.updates,
@@ -213,13 +212,13 @@ class _Watch:
         }
 
     def _count(self) -> int:
-        return self._ledger.updates if self._order.unit == "updates" else self._ledger.frames
+        return self._ledger.updates if self.order.unit == "updates" else self._ledger.frames
 
 
 class _Until(Quantum):
     """Quantum that ends early once its pod is to stop."""
 
-    def __init__(self, watch: _Watch, ledger: Ledger, **bounds: Any) -> None:
+    def __init__(self, watch: Watch, ledger: Ledger, **bounds: Any) -> None:
         super().__init__(ledger, **bounds)
         self._watch = watch
 
@@ -245,7 +244,8 @@ def _options(learner: Learner) -> list[Any]:
     return [groups, {name: value.tolist() for name, value in configured_values(learner).items()}]
 
 
-def _scored(found: Evaluation) -> dict[str, Any]:
+def scored(found: Evaluation) -> dict[str, Any]:
+    """Entries of a result that an evaluation gives."""
     count = len(found.returns)
     return {
         "score": found.return_mean,

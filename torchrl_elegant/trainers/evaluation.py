@@ -95,12 +95,26 @@ def play_batched(
     max_steps: int = _MOST,
 ) -> list[tuple[float, int]]:
     """``play`` for any TorchRL environment, single or batched, on its own device."""
+    shares = _shares(episodes, env.batch_size.numel())
+    played = play_rows(env, policy, shares, should_stop, max_steps=max_steps)
+    return [(value, length) for _, value, length in played]
+
+
+def play_rows(
+    env: EnvBase,
+    policy: TensorDictModuleBase,
+    shares: Sequence[int],
+    should_stop: Callable[[], bool] = lambda: False,
+    *,
+    max_steps: int = _MOST,
+) -> list[tuple[int, float, int]]:
+    """Row, return and length of so many episodes of each row of a batched environment."""
     keys, rows, cap = EnvKeys.of(env), env.batch_size.numel(), _Cap(env, max_steps)
-    left = torch.tensor(_shares(episodes, rows), device=env.device)
+    left, episodes = torch.tensor(shares, device=env.device), sum(shares)
     total = torch.zeros(rows, dtype=torch.float64, device=env.device)
     length = torch.zeros_like(left)
     watched = [keys.reward, *_float_keys(env)]
-    ended: list[tuple[float, int]] = []
+    ended: list[tuple[int, float, int]] = []
     # Not in inference mode: a shared environment goes on with its tensors in training.
     with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
         data = env.reset()
@@ -119,7 +133,8 @@ def play_batched(
                 cap.say()
                 data, done = _restarted(env, data, long), done | long
             counted = done & (left > 0)
-            ended += zip(total[counted].tolist(), length[counted].tolist(), strict=True)
+            found = (each.tolist() for each in (counted.nonzero(), total[counted], length[counted]))
+            ended += [(row, value, size) for (row,), value, size in zip(*found, strict=True)]
             left -= counted.to(left)
             total.masked_fill_(done, 0.0)
             length.masked_fill_(done, 0)

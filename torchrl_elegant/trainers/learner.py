@@ -196,7 +196,7 @@ class Learner:
         for add_on in self.add_ons.values():
             add_on.observe(batch, stream=stream)
         if self._update_loss.observes:
-            self._update_loss.observe(self._shown(batch.to(self.device)))
+            self._update_loss.observe(self.shown(batch.to(self.device)))
 
     def raise_if_diverged(self, terms: Mapping[str, Tensor]) -> None:
         """Name the first term that is not finite."""
@@ -232,7 +232,8 @@ class Learner:
         self.schedule.load_state_dict(state_dict["schedule"])
         self.ledger.updates = state_dict["updates"]
 
-    def _shown(self, batch: TensorDictBase) -> TensorDictBase:
+    def shown(self, batch: TensorDictBase) -> TensorDictBase:
+        """The batch as the loss sees it: with scaled observations and rewards."""
         for add_on in self.add_ons.values():
             batch = add_on.show(batch)
         return batch
@@ -241,7 +242,7 @@ class Learner:
         self, batch: TensorDictBase, loss: UpdateLoss, *, actor: bool
     ) -> dict[str, Tensor]:
         """Terms of the loss and of the add-ons, whose gradients are then in the parameters."""
-        shown = self._shown(batch)
+        shown = self.shown(batch)
         terms = loss.backward_terms(shown, actor=actor)
         if shown is not batch and loss.priority_key is not None:
             _hand_back(shown, batch, loss.priority_key)

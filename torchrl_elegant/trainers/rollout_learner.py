@@ -82,6 +82,6 @@ class RolloutLearner(Learner):
         if self.kl_rate is not None and "kl_rate" in state_dict:
             self.kl_rate.load_state_dict(state_dict["kl_rate"])
 
-    def _shown(self, batch: TensorDictBase) -> TensorDictBase:
+    def shown(self, batch: TensorDictBase) -> TensorDictBase:
         """Give rows as they are: they come from a rollout that was shown as a whole."""
         return batch

@@ -19,7 +19,8 @@ class _LeanUpdater(TargetNetUpdater):
     _pairs: Pairs | None = None
     _tables: Sequence[object] = ()
 
-    def _current(self) -> Pairs:
+    def pairs(self) -> Pairs:
+        """Tensors of the networks, and those of their targets in the same order."""
         # After a cast or a move, even there and back, target tensors and their tables are new.
         tables = [self.loss_module._modules[name]._param_td for name in self._target_names]
         known = [id(table) for table in tables] == [id(table) for table in self._tables]
@@ -75,7 +76,7 @@ class LeanSoftUpdate(_LeanUpdater, SoftUpdate):
         self.counter += 1
         if self.counter % self.period:
             return
-        sources, targets = self._current()
+        sources, targets = self.pairs()
         torch._foreach_lerp_(targets, sources, 1.0 - self.eps)
 
 
@@ -109,5 +110,5 @@ class LeanHardUpdate(_LeanUpdater):
         self.counter += 1
         if self.counter >= self.period:
             self.counter = 0
-            sources, targets = self._current()
+            sources, targets = self.pairs()
             torch._foreach_copy_(targets, sources)

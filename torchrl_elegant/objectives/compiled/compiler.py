@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from torchrl_elegant.objectives.compiled.cache import folder_of, forget, is_kept, machine
 from torchrl_elegant.objectives.compiled.cuda_graph import CudaGraph
@@ -34,23 +34,8 @@ def compile_recording(
     >>> callable(compile_recording)
     True
     """
-    start = time.perf_counter()
-    logger.info("compiling the update, which takes some seconds the first time")
-    choose_products(recording.graph.graph)
-    recording.graph.recompile()
-    arguments: list[Any] = recording.arguments(given)
-    digest = _digest(recording, arguments)
-    was_kept = is_kept(digest)
-    try:
-        compiled = _compile(recording, arguments, digest)
-    except Exception as error:
-        if not was_kept:
-            raise
-        logger.info("what was kept of this update is damaged, and is made anew: %s", error)
-        forget(digest)
-        compiled = _compile(recording, arguments, digest)
-    logger.info("compiled in %.1f s", time.perf_counter() - start)
-
+    arguments = recording.arguments(given)
+    compiled = compile_graph(recording.graph, arguments)
     if all(each.is_cuda for each in arguments):
         compiled = _as_cuda_graph(compiled, recording, count=len(given))
 
@@ -59,6 +44,26 @@ def compile_recording(
         return compiled(*recording.arguments(given))
 
     return run
+
+
+def compile_graph(module: fx.GraphModule, arguments: list[Any]) -> Callable[..., list[Tensor]]:
+    """Compile a graph of tensors for arguments of these shapes and strides; it is rewritten."""
+    start = time.perf_counter()
+    logger.info("compiling the update, which takes some seconds the first time")
+    choose_products(module.graph)
+    module.recompile()
+    digest = _digest(module, arguments)
+    was_kept = is_kept(digest)
+    try:
+        compiled = _compile(module, arguments, digest)
+    except Exception as error:
+        if not was_kept:
+            raise
+        logger.info("what was kept of this update is damaged, and is made anew: %s", error)
+        forget(digest)
+        compiled = _compile(module, arguments, digest)
+    logger.info("compiled in %.1f s", time.perf_counter() - start)
+    return compiled
 
 
 def _as_cuda_graph(
@@ -75,13 +80,13 @@ def _as_cuda_graph(
 
 
 @torch.no_grad()
-def _compile(recording: Recording, arguments: list[Any], digest: str) -> Callable[..., Any]:
+def _compile(module: fx.GraphModule, arguments: list[Any], digest: str) -> Callable[..., Any]:
     # Slow to import, and needed by nobody who does not compile.
     from torch._inductor import standalone_compile
     from torch._inductor.runtime.cache_dir_utils import temporary_cache_dir
 
     with folder_of(digest) as folder, temporary_cache_dir(str(folder)):
-        return standalone_compile(recording.graph, arguments, options=_options(arguments))
+        return standalone_compile(module, arguments, options=_options(arguments))
 
 
 class _OwnOperations(dict[Any, list[str]]):
@@ -103,8 +108,8 @@ def _options(arguments: Sequence[Tensor]) -> Any:
     return {"config_patches": {"cpp_wrapper": True, "cpp.threads": 1, **own}}
 
 
-def _digest(recording: Recording, arguments: Sequence[Tensor]) -> str:
+def _digest(module: fx.GraphModule, arguments: Sequence[Tensor]) -> str:
     """Name of the folder; what lies in it is checked by the compiler's own, stricter hash."""
     shapes = [(tuple(x.shape), x.stride(), str(x.dtype), str(x.device)) for x in arguments]
-    about = recording.graph.code, shapes, torch.__version__, torch.get_num_threads(), machine()
+    about = module.code, shapes, torch.__version__, torch.get_num_threads(), machine()
     return hashlib.sha256(repr(about).encode()).hexdigest()[:32]

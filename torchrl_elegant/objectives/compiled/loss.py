@@ -198,23 +198,11 @@ class CompiledLoss:
     def _record(self, batch: TensorDictBase, about: _About, entries: _Entries) -> _Kind:
         if _casts():
             raise CannotRecord("autocast is on")
-        update = _Update(self._loss, self._module, batch, about[0])
-        values = list(update.leaves.values())
-        if any(value.requires_grad for value in values):
-            raise CannotRecord("an entry of its batch requires gradients")
-        with _untouched(self._module, values):
-            update(*values)  # what a loss makes at its first call is there from now on
-        parts = Parts(self._module)
-        with _untouched(self._module, values):
-            recording = record(update, values)
-        changed = parts.bring_back()
-        if changed:
-            raise CannotRecord(f"it replaces `{changed[0]}`; write into a buffer instead")
-        if not recording.holds():
-            raise CannotRecord("it decides by a number that it changes")
+        update = Update(self._loss, self._module, batch, about[0])
+        recording = record_update(update)
         keys = [key for key, used in zip(update.leaves, recording.used, strict=True) if used]
         given = [update.leaves[key] for key in keys]
-        with _untouched(self._module, ()):  # a compiler draws random numbers, too
+        with untouched(self._module, ()):  # a compiler draws random numbers, too
             ignored = self._ignored(update, batch, recording)
             run = compile_recording(recording, given)  # it rewrites the recording
         return _Kind(
@@ -230,7 +218,7 @@ class CompiledLoss:
             learns=update.learns,
         )
 
-    def _ignored(self, update: _Update, batch: TensorDictBase, first: Recording) -> frozenset[Any]:
+    def _ignored(self, update: Update, batch: TensorDictBase, first: Recording) -> frozenset[Any]:
         """Entries of a batch that the update has left, if it does the same with such a batch."""
         late = {k: v.detach() for k, v in update.written.items() if k not in update.leaves}
         if not late:
@@ -238,9 +226,9 @@ class CompiledLoss:
         shown = batch.copy()
         for key, value in late.items():
             shown.set(key, value.clone())
-        again = _Update(self._loss, self._module, shown, update.actor)
+        again = Update(self._loss, self._module, shown, update.actor)
         values = list(again.leaves.values())
-        with _untouched(self._module, values):
+        with untouched(self._module, values):
             second = record(again, values)
         used = {key for key, used in zip(again.leaves, second.used, strict=True) if used}
         same = _operations(first) == _operations(second)
@@ -251,7 +239,7 @@ def _operations(recording: Recording) -> list[Any]:
     return [node.target for node in recording.graph.graph.nodes if node.op != "placeholder"]
 
 
-class _Update:
+class Update:
     """One call of a loss as a function of the tensors in its batch; gradients are results."""
 
     def __init__(
@@ -279,6 +267,24 @@ class _Update:
         self.learns = [p for p in self.module.parameters() if p.grad is not None]
         grads: list[Any] = [p.grad for p in self.learns]
         return [*terms.values(), *self.written.values(), *grads]
+
+
+def record_update(update: Update) -> Recording:
+    """Record one call of a loss; the loss, its batch and the random state stay as they are."""
+    module, values = update.module, list(update.leaves.values())
+    if any(value.requires_grad for value in values):
+        raise CannotRecord("an entry of its batch requires gradients")
+    with untouched(module, values):
+        update(*values)  # what a loss makes at its first call is there from now on
+    parts = Parts(module)
+    with untouched(module, values):
+        recording = record(update, values)
+    changed = parts.bring_back()
+    if changed:
+        raise CannotRecord(f"it replaces `{changed[0]}`; write into a buffer instead")
+    if not recording.holds():
+        raise CannotRecord("it decides by a number that it changes")
+    return recording
 
 
 def _results(kind: _Kind, given: list[Tensor], batch: TensorDictBase) -> dict[str, Tensor]:
@@ -318,7 +324,7 @@ def _casts() -> bool:
 
 
 @contextmanager
-def _untouched(module: nn.Module, values: Sequence[Tensor]) -> Iterator[None]:
+def untouched(module: nn.Module, values: Sequence[Tensor]) -> Iterator[None]:
     """Bring back ``values``, all tensors of ``module``, its gradients and the random state."""
     tensors = [*module.parameters(), *module.buffers(), *values]
     params = list(module.parameters())

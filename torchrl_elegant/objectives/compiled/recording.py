@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,41 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 #: Random operations that read the shape of a tensor and not its numbers, and what fills another.
-_LIKE: dict[Any, Callable[[Tensor], Tensor]] = {
+_LIKE: dict[Any, Callable[..., Tensor]] = {
     torch.ops.aten.randn_like.default: Tensor.normal_,
     torch.ops.aten.rand_like.default: Tensor.uniform_,
 }
+
+
+class CannotRecord(RuntimeError):
+    """The function does something that a graph of tensors cannot hold."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Draws what an operation has drawn: ``fill`` puts numbers into a tensor that ``fresh`` makes.
+
+    Without ``fill``, ``fresh`` draws by itself, from the global stream alone.
+    """
+
+    fresh: Callable[[], Tensor]
+    fill: Callable[..., Tensor] | None = None
+
+    def __call__(self) -> Tensor:
+        return self.fresh() if self.fill is None else self.fill(self.fresh(), generator=None)
+
+    def of_each(self, generators: Sequence[torch.Generator]) -> Tensor:
+        """What the operation draws from each of several generators, ``[P, *shape]``."""
+        one = self.fresh()
+        if self.fill is None or not one.is_contiguous():
+            raise CannotRecord(
+                "it draws random numbers that no generator of a member can give; draw them by "
+                "torch.randn_like"
+            )
+        drawn = one.new_empty(len(generators), *one.shape)
+        for row, generator in zip(drawn.unbind(0), generators, strict=True):
+            self.fill(row, generator=generator)
+        return drawn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +77,7 @@ class Recording:
 
     graph: fx.GraphModule
     held: list[Tensor]
-    draws: list[Callable[[], Tensor]]
+    draws: list[Draw]
     used: list[bool]
     asked: list[tuple[Tensor, Tensor]]
 
@@ -56,10 +88,6 @@ class Recording:
     def arguments(self, given: Sequence[Tensor]) -> list[Tensor]:
         """Arguments of the graph for one call, with random numbers of its own."""
         return [*given, *self.held, *(draw() for draw in self.draws)]
-
-
-class CannotRecord(RuntimeError):
-    """The function does something that a graph of tensors cannot hold."""
 
 
 class _Recording(TorchFunctionMode):
@@ -228,9 +256,9 @@ def _trace(
     return module, operations
 
 
-def _hand_in_draws(graph: fx.Graph, last: fx.Node) -> list[Callable[[], Tensor]]:
+def _hand_in_draws(graph: fx.Graph, last: fx.Node) -> list[Draw]:
     """Make arguments after ``last`` of all random numbers, and give what draws them."""
-    draws: list[Callable[[], Tensor]] = []
+    draws: list[Draw] = []
     for node in [each for each in graph.nodes if _is_random(each)]:
         draws.append(_draw(node))
         last = _argument(graph, last, f"drawn_{len(draws)}")
@@ -284,13 +312,13 @@ def _is_random(node: fx.Node) -> bool:
     return torch.Tag.nondeterministic_seeded in tags
 
 
-def _draw(node: fx.Node) -> Callable[[], Tensor]:
+def _draw(node: fx.Node) -> Draw:
     """Function that draws what ``node`` draws."""
     made = node.meta.get("tensor_meta", None)
     target: Any = node.target
     args, kwargs = node.args, dict(node.kwargs)
     if not node.all_input_nodes:
-        return lambda: target(*args, **kwargs)
+        return Draw(partial(target, *args, **kwargs))
     fills = target._schema.is_mutable and node.all_input_nodes == [args[0]]
     if made is None or not (fills or target in _LIKE):
         raise CannotRecord(
@@ -304,6 +332,8 @@ def _draw(node: fx.Node) -> Callable[[], Tensor]:
         return torch.empty_strided(made.shape, made.stride, dtype=made.dtype, device=device)
 
     if target in _LIKE:
-        fill = _LIKE[target]
-        return lambda: fill(fresh())
-    return lambda: target(fresh(), *rest, **kwargs)
+        return Draw(fresh, _LIKE[target])
+    settings = {name: value for name, value in kwargs.items() if name != "generator"}
+    return Draw(
+        fresh, lambda tensor, generator: target(tensor, *rest, **settings, generator=generator)
+    )

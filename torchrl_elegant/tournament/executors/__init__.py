@@ -6,8 +6,10 @@ from torchrl_elegant.tournament.executors.inline import InlineExecutor
 from torchrl_elegant.tournament.executors.processes import ProcessExecutor
 from torchrl_elegant.tournament.executors.protocol import Event, Executor, Hear
 from torchrl_elegant.tournament.executors.ray_actors import RayExecutor
+from torchrl_elegant.tournament.executors.vectorized import VectorizedExecutor
 from torchrl_elegant.tournament.options import TournamentConfig
 from torchrl_elegant.tournament.pod import Work
+from torchrl_elegant.tournament.training import Training
 from torchrl_elegant.trainers.run_config import RunConfig
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "InlineExecutor",
     "ProcessExecutor",
     "RayExecutor",
+    "VectorizedExecutor",
     "executor_of",
 ]
 
@@ -26,6 +29,9 @@ def executor_of(config: TournamentConfig, run: RunConfig, work: Work, results: P
     threads = run.threads or 1
     if config.executor == "inline":
         return InlineExecutor(work, results)
+    if config.executor == "vectorized":
+        assert isinstance(work, Training), "pods that only pretend to train have no rows"
+        return VectorizedExecutor(work, results)
     if config.executor == "ray":
         cpus = cores_of_pod(config, run)
         return RayExecutor(work, results, threads=threads, cpus=cpus, gpus=config.gpus)
