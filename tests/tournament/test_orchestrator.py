@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sqlite3
 from contextlib import suppress
 from typing import ClassVar
 
 import pytest
 from tournament_toys import Toy, check_whole, history, play, rows, toy_tournament
 
-from torchrl_elegant.tournament.leaderboard import TRAINING, Leaderboard
+from torchrl_elegant.config.text import UsageError
+from torchrl_elegant.tournament.leaderboard import FILE, TRAINING, Leaderboard
 from torchrl_elegant.tournament.orchestrator import PodsFailedError
 from torchrl_elegant.tournament.pod import Result
 from torchrl_elegant.tournament.selection import best_first
@@ -304,6 +306,53 @@ def test_a_small_tournament_whose_pods_all_fail_tells_it_too(tmp_path):
             made.run()
 
 
+def test_a_database_that_another_program_holds_or_that_is_read_only_is_told(tmp_path):
+    other = None
+    for pragma, told in (("busy_timeout = 0", "is locked"), ("query_only = 1", "readonly")):
+        made = toy_tournament(tmp_path)
+        made.board._db.execute(f"PRAGMA {pragma}")
+        if other is None:
+            other = sqlite3.connect(tmp_path / FILE, isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+        else:
+            other.close()
+        with made.board, pytest.raises(UsageError, match=f"can be written, got .*{told}"):
+            made.run()
+    play(tmp_path)
+    check_whole(tmp_path)
+
+
+def test_final_evaluations_that_all_fail_are_made_again(tmp_path):
+    class Bad(Toy):
+        failures = 3
+
+        def __call__(self, order, link):
+            if order.operation == "final" and self.failures:
+                self.failures -= 1
+                raise OSError("the simulator has gone")
+            return super().__call__(order, link)
+
+    play(tmp_path, work=Bad(Store(tmp_path / "checkpoints")))
+    check_whole(tmp_path)
+    query = "SELECT state, COUNT(*) FROM pod WHERE operation = 'final' GROUP BY state"
+    assert dict(rows(tmp_path, query)) == {"done": 3, "failed": 3}
+
+
+def test_final_evaluations_that_never_succeed_are_told(tmp_path):
+    class Bad(Toy):
+        def __call__(self, order, link):
+            if order.operation == "final":
+                raise OSError("the simulator has gone")
+            return super().__call__(order, link)
+
+    made = toy_tournament(tmp_path, work=Bad(Store(tmp_path / "checkpoints")))
+    with made.board, pytest.raises(PodsFailedError, match=r"one after another.*simulator has gone"):
+        made.run()
+    # Once it is mended, the tournament has its winner.
+    play(tmp_path)
+    assert rows(tmp_path, "SELECT id FROM pod WHERE operation = 'final' AND state = 'done'")
+
+
 def test_a_database_for_which_the_disk_is_full_loses_nothing(tmp_path):
     made = toy_tournament(tmp_path)
     with made.board:
@@ -396,3 +445,39 @@ def test_standings_are_those_of_the_database_after_each_change(tmp_path):
         check()
     assert max(seen) == 8
     assert any(not one.there for one in made.board.rivals(1))
+
+
+def test_a_view_that_cannot_look_ends_and_not_the_tournament(tmp_path, caplog):
+    class Blind:
+        looks = 0
+
+        def look(self, slots):
+            self.looks += 1
+            raise sqlite3.OperationalError("disk I/O error")
+
+        def close(self):
+            pass
+
+    made, blind = toy_tournament(tmp_path), Blind()
+    made._watchers = [blind]
+    with made.board:
+        made.run()
+    check_whole(tmp_path)
+    assert blind.looks == 1
+    assert "a view of the tournament ends: disk I/O error" in caplog.text
+
+
+def test_a_late_result_of_an_earlier_attempt_leaves_the_present_one_running(tmp_path):
+    made = toy_tournament(tmp_path)
+    started = []
+    made.executor.start = started.append
+    with made.board:
+        made.recover()
+        made._turn()
+        (pod,) = made._running
+        order = made._running[pod].order
+        late = Result(pod=pod, attempt=order.attempt - 1, kind="lost")
+        made._inbox.append(late)
+        made._turn()
+        assert made._running[pod].order == order
+        assert len(started) == 1

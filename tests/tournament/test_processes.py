@@ -13,11 +13,11 @@ from faults.runs import wait_until
 from tournament_toys import Quick, Toy, check_whole, play, rows, toy_tournament
 
 from torchrl_elegant.config.text import UsageError
-from torchrl_elegant.tournament import TournamentConfig
+from torchrl_elegant.tournament import TournamentConfig, orchestrator
 from torchrl_elegant.tournament.executors import ProcessExecutor
 from torchrl_elegant.tournament.executors import processes as workers
 from torchrl_elegant.tournament.orchestrator import PodsFailedError
-from torchrl_elegant.tournament.pod import Link, Order, Result, leave
+from torchrl_elegant.tournament.pod import Link, Order, Result, Stop, leave
 from torchrl_elegant.tournament.store import Store
 
 
@@ -193,6 +193,39 @@ def test_hopeless_pods_are_told_while_they_run(tmp_path, quick):
     ended = rows(tmp_path, "SELECT amount FROM pod WHERE state = 'ended'")
     assert ended
     assert {amount for (amount,) in ended} <= {50.0, 75.0}
+
+
+class Lingering(Toy):
+    """Toy that does not come to an end once it is told that it is hopeless."""
+
+    def __call__(self, order: Order, link: Link) -> Result:
+        assert order.attempt == 1, "it was hopeless already"
+        return super().__call__(order, _Lingering(link))
+
+
+class _Lingering:
+    def __init__(self, link: Link) -> None:
+        self.link, self.report = link, link.report
+
+    def beat(self) -> Stop | None:
+        reason = self.link.beat()
+        if reason == "hopeless":
+            time.sleep(60)
+        return reason
+
+
+def test_a_hopeless_pod_that_does_not_end_by_itself_is_not_trained_again(
+    tmp_path, quick, monkeypatch
+):
+    monkeypatch.setattr(orchestrator, "_GRACE", 0.1)
+    plan = {"rungs": 1, "population": 6, "budget": 1_200, "recheck": False}
+    made = processes(tmp_path, 0.1, Lingering, slots=lambda: 2, **plan)
+    with made.board:
+        made.run()
+    check_whole(tmp_path)
+    found = rows(tmp_path, "SELECT state, amount, attempt FROM pod WHERE state != 'done'")
+    assert found
+    assert {*found} == {("ended", 50.0, 1)}
 
 
 def test_late_results_are_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from torchrl_elegant.tournament import (
     status,
     tournament,
 )
+from torchrl_elegant.tournament.executors import processes
 from torchrl_elegant.tournament.leaderboard import FILE
 
 PPO = PPOConfig(num_cells=(8,), batch_size=32, epochs=1)
@@ -71,6 +73,9 @@ def test_a_tournament_of_two_algorithms_in_processes_from_end_to_end(tmp_path):
     )
     assert {episodes for _, _, episodes in finals} == {5}
     assert policy.metadata["return_mean"] == max(score for _, score, _ in finals)
+    # So do the curve and what `compare` makes of it: the score of its selection flatters it.
+    last = (result.best / "metrics.csv").read_text().splitlines()[-1]
+    assert float(last.rpartition(",")[2]) == max(score for _, score, _ in finals)
     lineages = rows(
         tmp_path / "run",
         "SELECT DISTINCT target.lineage FROM pod JOIN pod AS target "
@@ -307,3 +312,34 @@ def test_a_damaged_leaderboard_is_refused_and_left_as_it_is(tmp_path, finished, 
         assert "\n" not in str(told.value)
     assert (folder / FILE).read_bytes() == bytes(data)
     assert (folder / "best" / "policy.pt").is_file()
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_anybody_writes(tmp_path, monkeypatch):
+    small(tmp_path / "run", executor="inline")
+
+    def files() -> set:
+        # A reader leaves the log of the database behind, which is empty.
+        every = (path for path in (tmp_path / "run").rglob("*") if path.is_file())
+        return {path for path in every if not path.name.endswith(("-shm", "-wal"))}
+
+    before = files()
+    # Not by its permissions, which do not bind every user.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(UsageError, match="`resume` must be a folder that can be written, got "):
+        resume_tournament(tmp_path / "run")
+    assert files() == before
+
+
+def test_more_gpus_than_there_are_are_refused_before_anything_is_made(tmp_path, monkeypatch):
+    for count in (0, 1):
+        monkeypatch.setattr(processes, "visible_gpus", lambda count=count: ("0",) * count)
+        with pytest.raises(UsageError, match=f"`gpus` must be .* got 2; set gpus={count}"):
+            small(tmp_path / "run", executor="processes", gpus=2)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_ray_is_told_before_anything_is_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="`executor` must be processes without Ray, got `ray`"):
+        small(tmp_path / "run", executor="ray")
+    assert not (tmp_path / "run").exists()

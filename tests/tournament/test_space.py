@@ -8,7 +8,7 @@ import pytest
 from torchrl_elegant.algorithms import A2CConfig, PPOConfig, SACConfig
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.tournament import Choice, Integer, LogUniform, Uniform
-from torchrl_elegant.tournament.space import Space, configured, spaces_of
+from torchrl_elegant.tournament.space import Space, configured, plain_space, spaces_of
 
 RNG = np.random.default_rng
 
@@ -90,3 +90,9 @@ def test_values_reach_groups():
     assert made.num_cells == (8, 8)
     with pytest.raises(UsageError, match=r"unknown option `space.hterm.horizn`|horizn"):
         Space(SACConfig(), {"hterm.horizn": "int:1..4"})
+
+
+def test_bounds_that_come_from_numpy_are_stored_as_numbers():
+    low, high = np.float64(1e-5), np.float64(1e-2)
+    assert plain_space({"lr": LogUniform(low, high)}) == {"lr": "log:1e-05..0.01"}
+    assert plain_space({"epochs": Integer(np.int64(1), np.int64(4))}) == {"epochs": "int:1..4"}

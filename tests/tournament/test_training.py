@@ -134,6 +134,18 @@ def test_a_remainder_that_is_too_short_to_fill_a_buffer_is_trained_as_a_whole(tm
     assert (result.kind, result.frames, result.amount) == ("done", 400, 100)
 
 
+def test_a_first_pod_that_is_trained_again_keeps_nothing_of_what_was_ended(tmp_path):
+    config = SACConfig(num_cells=(8,), batch_size=2, warmup=20)
+    work = training(tmp_path, config)
+    late = work(order(1, budget=400), Line(stop_after=19))
+    assert late.kind == "partial"
+    assert 360 <= late.amount < 400
+    again = order(1, attempt=2, budget=400, start=late.checkpoint, amount=late.amount)
+    result = work(again, Line())
+    assert (result.kind, result.frames, result.amount) == ("done", 400, 400)
+    assert result.updates == work(order(1, budget=400), Line()).updates
+
+
 def test_rungs_are_reported_once_and_a_hopeless_pod_leaves_nothing(tmp_path):
     work, line = training(tmp_path), Line()
     work(order(1, rungs=(20.0, 60.0)), line)

@@ -14,7 +14,7 @@ from torchrl_elegant.tournament import LogUniform, resume_tournament, tournament
 from torchrl_elegant.tournament.executors import VectorizedExecutor
 from torchrl_elegant.tournament.pod import Order, result_path
 from torchrl_elegant.tournament.store import Store
-from torchrl_elegant.tournament.training import Training
+from torchrl_elegant.tournament.training import RemainderError, Training
 from torchrl_elegant.trainers.population import OnPolicyMembers
 
 PPO = PPOConfig(num_cells=(8,), batch_size=32, epochs=1)
@@ -162,6 +162,25 @@ def test_stopped_and_killed_pods(executor, tmp_path):
     assert result_path(tmp_path / "results", 1, 1).exists()
     rest = order(1, attempt=2, start=ends[1].checkpoint, amount=64, seed=9)
     assert ends_of(executor, rest)[1].kind == "done"
+
+
+def test_a_rest_that_is_too_short_is_trained_again_whole(executor, tmp_path, monkeypatch):
+    def hear(event):
+        if event.result is None:
+            executor.stop(1, "preempted")
+
+    (ended,) = ends_of(executor, order(1), hear=hear).values()
+    load = Training.load
+
+    def refuse(self, order, trial):
+        if order.start is not None:
+            raise RemainderError
+        return load(self, order, trial)
+
+    monkeypatch.setattr(Training, "load", refuse)
+    rest = order(1, attempt=2, start=ended.checkpoint, amount=ended.amount)
+    (found,) = ends_of(executor, rest).values()
+    assert (found.kind, found.amount) == ("done", 128)
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,12 @@ def told(path: Path) -> Iterator[None]:
                 f"`folder` must be that of a tournament, got {str(path.parent)!r}, whose "
                 f"{path.name} cannot be opened; begin a new one with folder=..."
             ) from error
+        if "locked" in text or "readonly" in text:
+            raise UsageError(
+                f"`folder` must have a leaderboard that can be written, got {str(path)!r}, and "
+                f"{text}; make it writable, end the program that holds it, and go on with "
+                f"resume={path.parent}"
+            ) from error
         # Python's sqlite3 raises the base class itself for what is no whole database.
         if type(error) is not sqlite3.DatabaseError and "no such" not in text:
             raise

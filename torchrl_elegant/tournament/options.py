@@ -129,6 +129,10 @@ class TournamentConfig:
             "be a part of one, or a whole number",
             self.gpus,
         )
+        if self.executor == "ray":
+            installed = importlib.util.find_spec("ray") is not None
+            way_out = "pip install torchrl_elegant[ray], or set executor=processes"
+            check(installed, "executor", "be processes without Ray", self.executor, way_out)
         if self.scheme == "asynchronous":
             mode, other = "scheme=asynchronous", "scheme=generational"
             check_unused(self, "fusion", mode=mode, other=other)

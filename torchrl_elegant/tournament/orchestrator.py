@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 # Seconds between two looks at signals, files and leases, and those that a pod has to stop in.
 _LOOK, _GRACE = 0.2, 30.0
-_QUEUED, _FINAL = "state = 'queued'", "operation = 'final'"
+_QUEUED, _FINAL = "state = 'queued'", "operation = 'final' AND state != 'failed'"
 _FIRST = "id IN (SELECT id FROM pod WHERE state = 'queued' ORDER BY id LIMIT ?)"
 
 
@@ -46,6 +47,8 @@ class _Running:
     order: Order
     heard: float
     stopped: float | None = None
+    #: Units that it had trained when it was found hopeless.
+    hopeless: float | None = None
 
 
 class _AwakeTime:
@@ -103,7 +106,7 @@ class Orchestrator:
         self.garbage = GarbageCollector(board, store, config)
         self.room = room or Room(folder, peaks=board.peaks())
         self._wanted, self._episodes = slots or self._configured_slots, episodes
-        self._watchers = watchers
+        self._watchers = list(watchers)
         self._running: dict[int, _Running] = {}
         self._inbox: list[Result] = []
         self._time = _AwakeTime()
@@ -156,7 +159,9 @@ class Orchestrator:
                 # A process may die when its work is done, and before it has said so.
                 left = self._left(result) if result.kind == "lost" else None
                 self.updater.take(left or result)
-                self._running.pop(result.pod, None)
+                running = self._running.get(result.pod)
+                if running is not None and running.order.attempt == result.attempt:
+                    del self._running[result.pod]
             self._add_rechecks()
             orders = [] if self.stopped_by else self._orders(slots - len(self._running))
             idle = not self._running and not orders
@@ -253,6 +258,7 @@ class Orchestrator:
                     order = running.order
                     hopeless = self.updater.report(order, event.rung, event.score, event.frames)
                 if hopeless:
+                    running.hopeless = order.rungs[event.rung]
                     self._stop(event.pod, "hopeless")
         self._look()
 
@@ -268,15 +274,20 @@ class Orchestrator:
             stop_file.unlink(missing_ok=True)
             logger.info("%s: pods leave what they have, and end", self.stopped_by)
         slots = 0 if self.stopped_by else self._slots()
-        for watcher in self._watchers:
-            watcher.look(slots)
+        for watcher in list(self._watchers):
+            try:
+                watcher.look(slots)
+            except (OSError, sqlite3.Error) as error:
+                # Whoever looks on must not end what is looked at.
+                logger.warning("a view of the tournament ends: %s", error)
+                self._watchers.remove(watcher)
         staying = [pod for pod, one in self._running.items() if one.stopped is None]
         if len(staying) > slots:
             for pod in sorted(staying, key=self._standing)[: len(staying) - slots]:
                 self._stop(pod, "preempted")
         for pod, one in list(self._running.items()):
             if one.stopped is not None and now - one.stopped > _GRACE:
-                self._give_up(pod, "partial")
+                self._give_up(pod, "partial" if one.hopeless is None else "ended")
             elif now - one.heard > self.config.lease:
                 logger.warning("pod %d was silent for %g s", pod, self.config.lease)
                 self._give_up(pod, "lost")
@@ -286,9 +297,11 @@ class Orchestrator:
         self.executor.stop(pod, reason)
 
     def _give_up(self, pod: int, kind: str) -> None:
-        order = self._running[pod].order
+        running = self._running[pod]
         self.executor.kill(pod)
-        self._inbox.append(Result(pod=pod, attempt=order.attempt, kind=kind))
+        amount = running.hopeless or 0.0
+        attempt = running.order.attempt
+        self._inbox.append(Result(pod=pod, attempt=attempt, kind=kind, amount=amount))
 
     def _standing(self, pod: int) -> float:
         """Part of the rivals of its parent that a running pod's parent is not behind."""

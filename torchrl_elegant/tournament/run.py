@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -20,7 +21,7 @@ from torchrl_elegant.runs.folder import refused_by_the_system, run_path
 from torchrl_elegant.runs.policy import Policy, describe
 from torchrl_elegant.runs.trial import Env, Trial, run_config
 from torchrl_elegant.runs.trust import Trust, know_environment
-from torchrl_elegant.tournament.executors import cores_of_pod, executor_of
+from torchrl_elegant.tournament.executors import cores_of_pod, executor_of, require_gpus
 from torchrl_elegant.tournament.executors.vectorized import check_alone
 from torchrl_elegant.tournament.generator import Generator
 from torchrl_elegant.tournament.leaderboard import FILE, Leaderboard, Pod
@@ -139,6 +140,8 @@ def resume_tournament(
             way_out = "leave it out, or begin a new tournament"
             check(machine, name, "not be given when a tournament goes on", changes[name], way_out)
         config, configs, run = _stored(path, trust)
+        way_out = "make it writable, or go on with a copy of the folder"
+        check(os.access(path, os.W_OK), "resume", "be a folder that can be written", path, way_out)
         if isinstance(slots, int):
             changes["slots"] = slots
         config = build(TournamentConfig, changes, config)
@@ -172,6 +175,8 @@ def _options(
                 "population and quantum give it"
             )
         rest["total_frames"] = config.quanta * config.pod_budget
+    if config.executor == "processes":
+        require_gpus(config.gpus)
     run = run_config(configs[0], env, **rest)
     run.logger_name()
     if config.executor in ("inline", "vectorized"):

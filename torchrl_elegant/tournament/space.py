@@ -265,7 +265,7 @@ def plain_space(space: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for word, part in _flat(space).items():
         if isinstance(part, Uniform):
-            part = f"{kinds[type(part)]}:{part.low!r}..{part.high!r}"
+            part = f"{kinds[type(part)]}:{part.low}..{part.high}"
         found[word] = list(part.values) if isinstance(part, Choice) else part
     return found
 

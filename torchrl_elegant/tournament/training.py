@@ -51,6 +51,13 @@ class Training:
         ALGORITHMS.setdefault(config.name, type(config))
         if order.operation == "fuse":
             return self._fuse(order, link)
+        try:
+            return self._carry_out(order, link)
+        except RemainderError:
+            # In a new trial: nothing of what was loaded may stay.
+            return self._carry_out(replace(order, start=None, amount=0.0), link)
+
+    def _carry_out(self, order: Order, link: Link) -> Result:
         with self._new(order) as trial:
             if order.operation in ("recheck", "final"):
                 return self._evaluate(order, trial, link)
@@ -139,21 +146,18 @@ class Training:
 
     def load(self, order: Order, trial: Trial) -> float:
         """Load what the order begins with; returns the amount that is trained already."""
-        for digest, amount in ((order.start, order.amount), (order.parent, 0.0)):
-            if digest is None:
-                continue
-            try:
-                with _options_kept(trial.learner):
-                    trial.load_state_dict(self._state(digest))
-            except UsageError:
-                # A remainder too short to fill the replay buffer anew: the whole quantum is trained
-                # again.
-                if digest == order.parent:
-                    raise
-                continue
-            trial.reseed()
-            return amount
-        return 0.0
+        digest = order.start or order.parent
+        if digest is None:
+            return 0.0
+        try:
+            with _options_kept(trial.learner):
+                trial.load_state_dict(self._state(digest))
+        except UsageError as error:
+            if order.start is None:
+                raise
+            raise RemainderError from error
+        trial.reseed()
+        return order.amount if order.start else 0.0
 
     def _state(self, digest: str) -> Mapping[str, Any]:
         page = torch.load(io.BytesIO(self.store.get(digest)), map_location="cpu", weights_only=True)
@@ -169,6 +173,10 @@ class Training:
         page = {"pod": order.pod, "attempt": order.attempt, "state": state}
         torch.save(page, data)
         return {"checkpoint": self.store.put(data.getvalue()), "size": data.tell()}
+
+
+class RemainderError(Exception):
+    """The rest of a pod is too short to fill the replay buffer anew: all of it is trained again."""
 
 
 class Watch:

@@ -6,6 +6,7 @@ import logging
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,12 @@ def crown(path: Path, board: Leaderboard, work: Training) -> None:
     finals.sort(key=lambda one: (-float(one.score or 0.0), one.id))
     finalists = [board.pod(final.parents[0]) for final in finals]
     winner, score = finalists[0], finals[0].score
+    # What it was selected by is better than what it can do.
+    ancestry = [replace(winner, score=score), *list(_ancestry(board, winner))[1:]]
     if not (path / "best").exists():
         actor, about = _actor(work, winner)
         facts = {**about, "frames": winner.frames, "return_mean": score, "pod": winner.id}
-        _write(path / "best", work, list(_ancestry(board, winner)), actor, facts)
+        _write(path / "best", work, ancestry, actor, facts)
         told = (winner.id, winner.algorithm, score, finals[0].episodes, path / "best")
         logger.info("winner: pod %d (%s), return %.2f over %d new episodes; %s", *told)
     first = {pod.lineage: pod for pod in reversed(finalists)}
@@ -51,7 +54,7 @@ def crown(path: Path, board: Leaderboard, work: Training) -> None:
         described = [describe(actor, about) for actor, _ in actors]
         ensemble = EnsembleActor(described, form=about["discrete_actions"] or "continuous")
         facts = {**about, "frames": max(pod.frames or 0 for pod in members)}
-        _write(path / "ensemble", work, list(_ancestry(board, winner)), ensemble, facts)
+        _write(path / "ensemble", work, ancestry, ensemble, facts)
         logger.info("ensemble of %d lineages: %s", len(members), path / "ensemble")
 
 

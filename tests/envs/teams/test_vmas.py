@@ -70,6 +70,23 @@ def test_a_merged_reset_is_one_of_all_rows_for_some_and_none_for_others(name):
     assert all(is_exact(name, seed) for seed in range(4 if name.startswith("simple") else 1))
 
 
+@pytest.mark.parametrize("name", sorted(set(scenario_names()) - ROW_BY_ROW))
+def test_a_second_merged_reset_is_as_exact_as_the_first(name):
+    """The first comes before any step: what a scenario holds from then on is found as well."""
+    env = VmasTeams(name, num_envs=len(ROWS), seed=0)._vmas
+    state = list(Environment.vmas_random_state)
+    actions = [env.get_random_actions() for _ in range(4)]
+    reset = MergedReset(env)
+    reset(~ROWS)
+    outcomes(env, actions[:2], state)
+    (merged, reset), before = copy.deepcopy((env, reset)), copy.deepcopy(env)
+    reset(ROWS)
+    found, others = (outcomes(each, actions[2:], state) for each in (merged, before))
+    assert all(
+        torch.equal(one[~ROWS], other[~ROWS]) for one, other in zip(found, others, strict=True)
+    )
+
+
 @pytest.mark.parametrize("name", sorted(ROW_BY_ROW))
 def test_the_others_cannot_be_merged(name):
     assert not all(is_exact(name, seed) for seed in range(4))
@@ -245,6 +262,28 @@ def test_by_name():
     assert env.batch_size == (3,)
     assert env.rollout(9)["next", "truncated"][:, -1].all()
     assert isinstance(env, VmasTeams)
+
+
+class Wider(Balance):
+    """Scenario that has an argument besides those of the one that it changes."""
+
+    def make_world(self, batch_dim, device, **kwargs):
+        self.wide = kwargs.pop("wide", 1.0)
+        return super().make_world(batch_dim, device, **kwargs)
+
+
+def test_a_scenario_of_ones_own_takes_arguments_of_the_one_that_it_changes():
+    env = VmasTeams(Wider(), num_envs=2, seed=0, n_agents=2, wide=2.0)
+    assert env.scenario.wide == 2.0
+    assert len(env.groups["agents"]) == 2
+    with pytest.raises(ValueError, match="`wdie` is no argument of the scenario; the nearest: "):
+        VmasTeams(Wider(), num_envs=2, wdie=2.0)
+
+
+def test_a_scenario_that_was_written_into_a_notebook_is_taken():
+    space = {"__name__": "__main__", "Balance": Balance}
+    exec("class Own(Balance): pass", space)
+    assert VmasTeams(space["Own"](), num_envs=2, seed=0, n_agents=2).rollout(2).shape == (2, 2)
 
 
 @pytest.mark.parametrize(

@@ -335,7 +335,11 @@ def _scenario(name: str) -> BaseScenario:
 
 def _check_arguments(scenario: BaseScenario, given: Mapping[str, Any]) -> None:
     """Refuse arguments that the scenario does not read; VMAS only warns of them."""
-    source = inspect.getsource(type(scenario))
+    bases = [one for one in type(scenario).__mro__ if one.__module__ not in ("abc", "builtins")]
+    try:
+        source = "".join(map(inspect.getsource, bases))
+    except (OSError, TypeError):
+        return  # a class that was written into a notebook or a shell
     known = set(re.findall(r"kwargs\.(?:pop|get)\(\s*[\"'](\w+)[\"']", source))
     for name in given.keys() - known if known else ():
         near = ", ".join(difflib.get_close_matches(name, known, n=3, cutoff=0.0))

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from torchrl_elegant.tournament.executors.inline import InlineExecutor
-from torchrl_elegant.tournament.executors.processes import ProcessExecutor
+from torchrl_elegant.tournament.executors.processes import ProcessExecutor, require_gpus
 from torchrl_elegant.tournament.executors.protocol import Event, Executor, Hear
 from torchrl_elegant.tournament.executors.ray_actors import RayExecutor
 from torchrl_elegant.tournament.executors.vectorized import VectorizedExecutor
@@ -21,6 +21,7 @@ __all__ = [
     "RayExecutor",
     "VectorizedExecutor",
     "executor_of",
+    "require_gpus",
 ]
 
 

@@ -102,6 +102,20 @@ class _Forker:
             self._process.wait()
 
 
+def require_gpus(gpus: float) -> None:
+    """Refuse more GPUs for a pod than there are.
+
+    >>> require_gpus(0)
+    """
+    count = len(visible_gpus()) if gpus else 0
+    if gpus and count < max(1, int(gpus)):
+        fits = f"at most {count}, the GPUs there are," if count else "0 on a machine without GPUs,"
+        raise UsageError(
+            f"`gpus` must be {fits} got {gpus:g}; set gpus={count}, or look what "
+            "CUDA_VISIBLE_DEVICES says"
+        )
+
+
 class ProcessExecutor:
     """Runs pods in worker processes, which are forked in milliseconds and used again.
 
@@ -121,11 +135,7 @@ class ProcessExecutor:
     def __init__(self, work: Work, results: Path, *, threads: int = 1, gpus: float = 0.0) -> None:
         self._gpus = gpus
         self._workers: list[_Worker] = []
-        if self.most == 0:
-            raise UsageError(
-                f"`gpus` must be 0 on a machine without GPUs, got {gpus:g}; set gpus=0, or look "
-                "what CUDA_VISIBLE_DEVICES says"
-            )
+        require_gpus(gpus)
         setting = (work, results, threads, logger.getEffectiveLevel())
         self._setting = cloudpickle.dumps(setting)
         self._forker = _Forker()
@@ -297,7 +307,10 @@ class _Serving:
             except (EOFError, OSError):
                 os.killpg(0, signal.SIGKILL)
             if "order" in page:
-                self._orders.put(Order.from_json(page["order"]))
+                order = Order.from_json(page["order"])
+                # One that came when the pod had ended is not for its next attempt.
+                self._stops.pop(order.pod, None)
+                self._orders.put(order)
             else:
                 self._stops[page["pod"]] = page["stop"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torchrl_elegant.tournament.executors.protocol import Event, Hear
 from torchrl_elegant.tournament.leaderboard import TRAINING
 from torchrl_elegant.tournament.pod import Link, Order, Result, Stop, carry_out
 from torchrl_elegant.tournament.space import configured
-from torchrl_elegant.tournament.training import Training, Watch, scored
+from torchrl_elegant.tournament.training import RemainderError, Training, Watch, scored
 from torchrl_elegant.trainers.evaluation import Evaluation, PlayStopped
 from torchrl_elegant.trainers.population import members_class
 from torchrl_elegant.trainers.run_config import RunConfig
@@ -136,7 +137,11 @@ class VectorizedExecutor:
         whole = [order for order in orders if order.pod not in outcomes]
         if whole:
             try:
-                outcomes |= self._together(form, whole)
+                try:
+                    outcomes |= self._together(form, whole)
+                except RemainderError:
+                    again = [replace(order, start=None, amount=0.0) for order in whole]
+                    outcomes |= self._together(form, again)
             except Exception as error:  # of environment or networks, which are anybody's
                 outcomes |= {order.pod: error for order in whole}
 
