@@ -94,6 +94,11 @@ def learner_of(config: SACConfig, env: Any, variant: Variant | None) -> Learner:
     return learner
 
 
+def learn(learner: Learner, batch: Any, rows: int) -> None:
+    for _ in learner.learn(batch, rows):
+        pass
+
+
 def measure(width: int, rows: int, arguments: argparse.Namespace) -> list[list[str]]:
     env = make_env("HalfCheetah-v5")
     config = SACConfig(num_cells=(width, width), batch_size=rows)
@@ -109,7 +114,7 @@ def measure(width: int, rows: int, arguments: argparse.Namespace) -> list[list[s
         assembled = time.perf_counter() - start
         count = 1 if variant is None else variant.round
         batch = env.rollout(rows * count, break_when_any_done=False).reshape(-1)
-        update = partial(learner.learn, batch.select(*row_keys(learner)), rows)
+        update = partial(learn, learner, batch.select(*row_keys(learner)), rows)
         start = time.perf_counter() - assembled
         update()
         name = "plain" if variant is None else variant.name

@@ -164,8 +164,7 @@ def test_uniform_rows_are_drawn_together_and_told_nothing(monkeypatch):
     monkeypatch.setattr(buffer, "update_tensordict_priority", None)
     sizes, sample = [], buffer.sample
     monkeypatch.setattr(buffer, "sample", lambda size: sizes.append(size) or sample(size))
-    assert len(list(off_policy.draw(buffer, 8, 3))) == 3
-    assert sizes == [24]
+    assert [len(rows) for rows in off_policy.draw(buffer, 8, 3)] == sizes == [24]
 
 
 def test_the_weights_reach_the_loss():

@@ -65,7 +65,7 @@ def one_by_one(learner, rows):
 
 
 def at_once(learner, rows):
-    return learner.learn(rows, SIZE)
+    return list(learner.learn(rows, SIZE))
 
 
 def run(way, learner, rows, rounds=3):
@@ -207,7 +207,7 @@ def test_an_update_that_no_longer_holds_is_left_to_the_loss(monkeypatch, handed)
         return update
 
     monkeypatch.setattr(learner._update_loss, "bind", bound)
-    assert len(learner.learn(rows, SIZE)) == 3
+    assert len(list(learner.learn(rows, SIZE))) == 3
     assert len(handed) == count
 
 
@@ -227,5 +227,5 @@ def test_divergence_in_a_round_ends_it_before_the_step():
 def test_a_single_batch_is_left_with_its_priorities():
     learner, rows = learner_of(config_of("dqn", priority_alpha=0.6))
     batch = rows[:SIZE].set("priority_weight", torch.ones(SIZE))
-    learner.learn(batch, SIZE)
+    list(learner.learn(batch, SIZE))
     assert (batch["td_error"] > 0).all()

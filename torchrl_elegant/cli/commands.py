@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -182,7 +183,8 @@ def _parse_with_run(words: Sequence[str], cls: type, program: str) -> Any:
 def _of_tournament(options: Any) -> Any:
     """The options with the run folder that a tournament has made, where its folder was given."""
     folder, wants_all = Path(options.run), options.policy == "ensemble"
-    if not (folder / FILE).is_file():
+    # Unlike `Path.is_file` it knows that there is no file with an impossible name.
+    if not os.path.isfile(folder / FILE):
         if wants_all:
             raise UsageError(
                 f"`policy` must be final or best for the run {options.run!r}, got `ensemble`; give "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tensordict import TensorDictBase
@@ -92,24 +92,27 @@ class Learner:
         """Learn from one batch; ``loss`` stands in for the learner's where a trainer wraps it."""
         return self._update(batch, loss or self._update_loss, actor=self.schedule.due())
 
-    def learn(self, rows: TensorDictBase, batch_size: int) -> list[dict[str, Tensor]]:
+    def learn(self, rows: TensorDictBase, batch_size: int) -> Iterator[dict[str, Tensor]]:
         """Learn from each ``batch_size`` of ``rows`` in turn; the last batch may be smaller.
 
-        The terms are those of ``update``, and so are all numbers. Compiled updates are checked once
-        for all batches, and hand their gradients to the optimizer directly.
+        Yields the terms of each update, which are those of ``update``, and so are all numbers.
+        Compiled updates are checked once for all batches, and hand their gradients to the optimizer
+        directly.
         """
         loss, optimizer = self._update_loss, self.optimizer
         if rows.shape[0] <= batch_size:
-            return [self.update(rows)]
+            yield self.update(rows)
+            return
         others = self.ranks is not None or self.add_ons or self.max_grad_norm is not None
         if others or not isinstance(loss, CompiledLoss) or not isinstance(optimizer, LeanAdam):
-            return [self.update(batch) for batch in rows.split(batch_size)]
-        return self._learn_bound(rows, batch_size, loss, optimizer)
+            for batch in rows.split(batch_size):
+                yield self.update(batch)
+            return
+        yield from self._learn_bound(rows, batch_size, loss, optimizer)
 
     def _learn_bound(
         self, rows: TensorDictBase, batch_size: int, loss: CompiledLoss, optimizer: LeanAdam
-    ) -> list[dict[str, Tensor]]:
-        found: list[dict[str, Tensor]] = []
+    ) -> Iterator[dict[str, Tensor]]:
         ways: dict[bool, tuple[BoundUpdate | None, HandedStep | None]] = {}
         for index, start in enumerate(range(0, rows.shape[0], batch_size)):
             end, actor = start + batch_size, self.schedule.due()
@@ -119,7 +122,7 @@ class Learner:
             bound, step = ways[actor]
             is_ready = bound is not None and bound.holds() and end <= rows.shape[0]
             if bound is None or step is None or not is_ready:
-                found.append(self._update(rows[start:end], loss, actor=actor))
+                yield self._update(rows[start:end], loss, actor=actor)
                 continue
             terms, grads = bound.compute(index)
             self._require_finite(terms)
@@ -127,8 +130,7 @@ class Learner:
                 add_gradients(bound.learns, grads)
                 optimizer.step()
                 optimizer.zero_grad()
-            found.append(self._finished(terms))
-        return found
+            yield self._finished(terms)
 
     def _update(self, batch: TensorDictBase, loss: UpdateLoss, *, actor: bool) -> dict[str, Tensor]:
         terms = self._add_gradients(batch, loss, actor=actor)

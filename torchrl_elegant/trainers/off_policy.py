@@ -41,9 +41,8 @@ def train_off_policy(
     clock = watcher.clock
     for due in clock.over(source, source.activity):  # env -> collector -> replay buffer
         for rows in clock.over(draw(buffer, batch_size, due), "sample"):  # buffer -> rows
-            with clock.during("learn"):
-                found = learner.learn(rows, batch_size)  # loss -> optimizer -> target nets
-            for terms in found:
+            # rows -> batches -> loss -> optimizer -> target nets
+            for terms in clock.over(learner.learn(rows, batch_size), "learn"):
                 watcher.note(terms)
         source.push(due)  # policy weights
         if not watcher.after(source):  # evaluator, metrics, checkpoints

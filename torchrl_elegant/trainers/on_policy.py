@@ -37,9 +37,8 @@ def train_on_policy(
         for _ in range(epochs):
             with clock.during("sample"):
                 epoch = shuffled(rows)
-            with clock.during("learn"):
-                found = learner.learn(epoch, batch_size)  # batches -> loss -> optimizer
-            for terms in found:
+            # rows -> batches -> loss -> optimizer
+            for terms in clock.over(learner.learn(epoch, batch_size), "learn"):
                 watcher.note(terms)
             with clock.during("learn"):
                 if learner.is_far(rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -38,7 +39,7 @@ def make(case: OffPolicyCase) -> Callable[[int], int]:
             rounds = -(-count // case.group)
             for _ in range(rounds):
                 for rows in draw(buffer, case.batch, case.group):
-                    learner.learn(rows, case.batch)
+                    deque(learner.learn(rows, case.batch), maxlen=0)
             return rounds * case.group
 
         return updates
@@ -94,7 +95,7 @@ def looper(
         while done < count:
             collected = collect()
             for rows in draw(buffer, case.batch, collected * case.ratio):
-                learner.learn(rows, case.batch)
+                deque(learner.learn(rows, case.batch), maxlen=0)
             done += collected
         return done
 
