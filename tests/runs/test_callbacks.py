@@ -52,6 +52,7 @@ class Diary(Callback):
 
     def on_update(self, run, terms):
         self.told.append(("update", run.updates))
+        assert run.trial.learner.is_watched
         assert terms["loss_qvalue"].isfinite()
 
     def on_evaluation(self, run, evaluation):

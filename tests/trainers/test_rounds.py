@@ -229,3 +229,15 @@ def test_a_single_batch_is_left_with_its_priorities():
     batch = rows[:SIZE].set("priority_weight", torch.ones(SIZE))
     list(learner.learn(batch, SIZE))
     assert (batch["td_error"] > 0).all()
+
+
+def test_whoever_hears_of_each_update_may_change_the_learner(handed):
+    learner, rows = learner_of(config_of("dqn"))
+    run(at_once, learner, rows, rounds=2)
+    assert handed
+    count, learner.is_watched = len(handed), True
+    for _ in learner.learn(rows, SIZE):
+        learner.optimizer.param_groups[0]["lr"] = 0.0
+        before = [param.clone() for param in learner.loss.parameters()]
+    assert len(handed) == count
+    assert all(map(torch.equal, before, learner.loss.parameters()))

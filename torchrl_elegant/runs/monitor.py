@@ -205,6 +205,7 @@ class Monitor:
 
     def start(self) -> None:
         """Tell the callbacks that the run begins."""
+        self.view.trial.learner.is_watched = bool(self.callbacks.on_update)
         self._tell(self.callbacks.all, lambda callback: callback.on_start(self.view))
 
     def note(self, terms: Mapping[str, Tensor]) -> None:

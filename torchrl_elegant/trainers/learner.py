@@ -82,6 +82,8 @@ class Learner:
             self.optimizer.max_grad_norm, self.max_grad_norm = self.max_grad_norm, None
         if compile and isinstance(self.optimizer, LeanAdam):
             self.optimizer.compile()
+        #: True where somebody hears of each update, and may change the learner between two.
+        self.is_watched = False
         self._params = [p for group in self.optimizer.param_groups for p in group["params"]]
         self._checks_each_update = devices.reads_at_once(self.device)
         for add_on in self.add_ons.values():
@@ -104,7 +106,12 @@ class Learner:
             yield self.update(rows)
             return
         others = self.ranks is not None or self.add_ons or self.max_grad_norm is not None
-        if others or not isinstance(loss, CompiledLoss) or not isinstance(optimizer, LeanAdam):
+        if (
+            self.is_watched
+            or others
+            or not isinstance(loss, CompiledLoss)
+            or not isinstance(optimizer, LeanAdam)
+        ):
             for batch in rows.split(batch_size):
                 yield self.update(batch)
             return
