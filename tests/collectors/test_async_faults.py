@@ -117,6 +117,8 @@ def test_a_worker_that_cannot_start_is_reported_and_leaves_nobody():
 SCRIPT = """
     import sys, time
     from functools import partial
+    # TorchRL imports Ray where it is installed, and Ray changes the code of interrupted programs.
+    sys.modules["ray"] = None
     from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
     from torchrl.envs import GymEnv
     from torchrl_elegant.collectors import AsyncCollector
