@@ -1,4 +1,4 @@
-"""What population training loses when its program is killed: ours, Ray Tune, AgileRL.
+"""Losses of population training whose program is killed: ours, Ray Tune, AgileRL.
 
     python benchmarks/tournament_kills.py --rllib-python <python> --agilerl-python <python>
 
@@ -35,7 +35,7 @@ MARK = "TOURNAMENT_KILLS"
 
 @dataclass
 class Found:
-    """What came of one contender, over all of its lives."""
+    """Outcome of one contender, over all of its lives."""
 
     name: str
     needed: int  # units without a kill

@@ -83,3 +83,14 @@ def differences(left: Learner, right: Learner) -> dict[str, float]:
             f"{name}.{key}": (pairs[0][key] - pairs[1][key]).abs().max().item() for key in pairs[0]
         }
     return found
+
+
+def members_of(kind, trials):
+    """Members of a family, made of the learners of trials."""
+    return kind(
+        [trial.learner for trial in trials],
+        generators_of(trials),
+        env_of(trials),
+        configs=[trial.config for trial in trials],
+        frames_per_batch=trials[0].run.frames_per_batch,
+    )

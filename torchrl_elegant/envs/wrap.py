@@ -39,6 +39,16 @@ class CompleteEnv(EnvBase):
     action_high: np.ndarray | None
 
 
+def require_device(env: EnvBase, device: torch.device | str) -> None:
+    """Refuse another device than that of an environment whose random numbers belong to it."""
+    target = torch.device(device)
+    if target.type != env.device.type or target.index not in (None, env.device.index):
+        raise ValueError(
+            f"`device` must be the {env.device} of this environment, got `{device}`; make it "
+            f"there, with {type(env).__name__}(device=...) or make_env(..., device=...)"
+        )
+
+
 class _Steady:
     """Reads specs from an existing environment, and leaves the number of threads alone.
 

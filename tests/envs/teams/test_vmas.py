@@ -34,7 +34,7 @@ def rolled(env, steps, seed=0):
 
 
 def outcomes(env, actions, state):
-    """What a simulator of VMAS gives for actions, each of which it begins in one random state."""
+    """Outcomes of a simulator of VMAS, which begins each action in one random state."""
     found = []
     for action in actions:
         Environment.vmas_random_state[:] = state

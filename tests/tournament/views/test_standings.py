@@ -1,4 +1,4 @@
-"""What watchers know: read bit by bit, it is what is there."""
+"""Standings of watchers: read bit by bit, they are what is there."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from population_cases import differences, env_of, generators_of, trials_of
+from population_cases import differences, members_of, trials_of
 
 from torchrl_elegant.algorithms import DDPGConfig, ModSACConfig, SACConfig
 from torchrl_elegant.config.text import UsageError
@@ -19,19 +19,9 @@ CONFIGS = [
 ]
 
 
-def members_of(trials):
-    return OffPolicyMembers(
-        [trial.learner for trial in trials],
-        generators_of(trials),
-        env_of(trials),
-        configs=[trial.config for trial in trials],
-        frames_per_batch=trials[0].run.frames_per_batch,
-    )
-
-
 def assert_equal_to_solo(configs, rounds):
     together, alone = trials_of(configs, **RUN), trials_of(configs, **RUN)
-    members = members_of(together)
+    members = members_of(OffPolicyMembers, together)
     for _ in range(rounds):
         members.round()
     for one, other in zip(together, alone, strict=True):
@@ -51,7 +41,7 @@ def test_scales_and_a_slower_actor_are_as_alone():
     common = COMMON | more | {"buffer_size": 64}
     configs = [SACConfig(**common), SACConfig(**common, temperature="fixed", alpha=0.2)]
     with pytest.raises(UsageError, match="`temperature` must be the same for all members"):
-        members_of(trials_of(configs, **RUN))
+        members_of(OffPolicyMembers, trials_of(configs, **RUN))
     assert_equal_to_solo([configs[1], SACConfig(**common | {"temperature": "fixed"})], rounds=7)
 
 
@@ -67,4 +57,4 @@ def test_scales_and_a_slower_actor_are_as_alone():
 )
 def test_what_members_cannot_do_together_is_refused(config, said):
     with pytest.raises(UsageError, match=said):
-        members_of(trials_of([config], **RUN))
+        members_of(OffPolicyMembers, trials_of([config], **RUN))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from population_cases import differences, env_of, generators_of, trials_of
+from population_cases import differences, members_of, trials_of
 
 from torchrl_elegant.algorithms import A2CConfig, PPOConfig
 from torchrl_elegant.trainers.population.on_policy import OnPolicyMembers
@@ -20,20 +20,10 @@ CONFIGS = [
 ]
 
 
-def members_of(trials):
-    return OnPolicyMembers(
-        [trial.learner for trial in trials],
-        generators_of(trials),
-        env_of(trials),
-        configs=[trial.config for trial in trials],
-        frames_per_batch=trials[0].run.frames_per_batch,
-    )
-
-
 def assert_equal_to_solo(configs, rounds, **run):
     run = {**RUN, **run}
     together, alone = trials_of(configs, **run), trials_of(configs, **run)
-    members = members_of(together)
+    members = members_of(OnPolicyMembers, together)
     for _ in range(rounds):
         members.round()
     for one, other in zip(together, alone, strict=True):
@@ -72,7 +62,7 @@ def test_a2c_members_learn_what_they_learn_alone():
 def test_compiled_updates_are_the_same():
     configs = [replace(config, compile=True) for config in CONFIGS[:2]]
     together, alone = trials_of(configs, **RUN), trials_of(CONFIGS[:2], **RUN)
-    members = members_of(together)
+    members = members_of(OnPolicyMembers, together)
     for _ in range(3):
         members.round()
     for one, other in zip(together, alone, strict=True):

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite, OneHot, Unbounded
 
 from torchrl_elegant.envs.spaces import DiscreteActions
-from torchrl_elegant.envs.wrap import CompleteEnv
+from torchrl_elegant.envs.wrap import CompleteEnv, require_device
 
 _START, _STEP = 8.0, 0.01
 _KEPT_BY_TARGET, _KEPT_BY_AGENT = 0.5, 0.75
@@ -142,12 +142,7 @@ class ChasingEnv(CompleteEnv):
 
     def to(self, device: torch.device | str) -> ChasingEnv:
         """Refuses another device: the random numbers of a row belong to the generator of one."""
-        target = torch.device(device)
-        if target.type != self.device.type or target.index not in (None, self.device.index):
-            raise ValueError(
-                f"`device` must be the {self.device} of this environment, got `{device}`; make it "
-                "there, with ChasingEnv(device=...) or make_env(..., device=...)"
-            )
+        require_device(self, device)
         return self
 
     def _set_seed(self, seed: int | None) -> None:

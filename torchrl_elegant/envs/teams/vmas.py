@@ -21,7 +21,7 @@ from torchrl.data import Bounded, Categorical, Composite, OneHot, Unbounded
 
 from torchrl_elegant.envs.spaces import DiscreteActions
 from torchrl_elegant.envs.teams.merged_reset import ROW_BY_ROW, MergedReset
-from torchrl_elegant.envs.wrap import CompleteEnv
+from torchrl_elegant.envs.wrap import CompleteEnv, require_device
 
 if TYPE_CHECKING:
     from vmas.simulator.scenario import BaseScenario
@@ -169,12 +169,7 @@ class VmasTeams(CompleteEnv):
 
     def to(self, device: torch.device | str) -> VmasTeams:
         """Refuses another device: make the environment there."""
-        target = torch.device(device)
-        if target.type != self.device.type or target.index not in (None, self.device.index):
-            raise ValueError(
-                f"`device` must be the {self.device} of this environment, got `{device}`; make it "
-                "there, with VmasTeams(device=...) or make_env(..., device=...)"
-            )
+        require_device(self, device)
         return self
 
     def _set_seed(self, seed: int | None) -> None:

@@ -47,7 +47,7 @@ class Draw:
         return self.fresh() if self.fill is None else self.fill(self.fresh(), generator=None)
 
     def of_each(self, generators: Sequence[torch.Generator]) -> Tensor:
-        """What the operation draws from each of several generators, ``[P, *shape]``."""
+        """Numbers that the operation draws from each of several generators, ``[P, *shape]``."""
         one = self.fresh()
         if self.fill is None or not one.is_contiguous():
             raise CannotRecord(

@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDict, TensorDictBase, TensorDictParams
-from tensordict.nn import TensorDictModule, TensorDictModuleBase, dispatch
+from tensordict import NestedKey, TensorDictBase, TensorDictParams
+from tensordict.nn import TensorDictModule, TensorDictModuleBase
 from torch import Tensor, nn
 from torchrl.data import TensorSpec
 from torchrl.modules import QValueActor
 from torchrl.modules.models.multiagent import Mixer
-from torchrl.modules.tensordict_module.common import ensure_tensordict_compatible
 
 from torchrl_elegant.functional import chosen
 from torchrl_elegant.objectives.common.keys import StepKeys
-from torchrl_elegant.objectives.off_policy.base import OffPolicyLoss
-from torchrl_elegant.objectives.off_policy.dqn import action_space_of, values_of_choices
+from torchrl_elegant.objectives.off_policy.dqn import QLearningLoss, values_of_choices
 from torchrl_elegant.objectives.off_policy.foreign_networks import ForeignNetwork
 from torchrl_elegant.objectives.off_policy.own_networks import q_network_calls
 from torchrl_elegant.objectives.off_policy.torchrl_contract import read_keys
@@ -46,7 +44,7 @@ class QMixKeys(StepKeys):
         return self.global_value
 
 
-class QMixLoss(OffPolicyLoss):
+class QMixLoss(QLearningLoss):
     r"""QMIX (Rashid et al. 2018, arXiv:1803.11485, eq. 6) and VDN (Sunehag et al. 2018).
 
     .. math::
@@ -76,6 +74,7 @@ class QMixLoss(OffPolicyLoss):
     The others are TorchRL's: ``loss_function``, ``delay_value``, ``priority_key``, ``reduction``,
     ``use_prioritized_weights``.
 
+    >>> from tensordict import TensorDict
     >>> from torchrl.modules import QValueModule, SafeSequential
     >>> from torchrl.modules.models.multiagent import VDNMixer
     >>> values = TensorDictModule(
@@ -95,7 +94,6 @@ class QMixLoss(OffPolicyLoss):
 
     _AcceptedKeys = default_keys = QMixKeys
     critic_name = "local_value_network"
-    terms = ("loss",)
 
     local_value_network: TensorDictModuleBase
     local_value_network_params: TensorDictParams
@@ -117,30 +115,23 @@ class QMixLoss(OffPolicyLoss):
         reduction: str | None = None,
         use_prioritized_weights: str | bool = "auto",
     ) -> None:
-        if double_dqn and not delay_value:
-            raise ValueError(
-                f"`delay_value` must be True with double_dqn, got `{delay_value}`; the online "
-                "network chooses and the target network judges"
-            )
         super().__init__()
-        self.delay_value, self.double_dqn = delay_value, double_dqn
-        self.loss_function, self.reduction = loss_function, reduction or "mean"
-        self.use_prioritized_weights = use_prioritized_weights
-        self._set_deprecated_ctor_keys(priority=priority_key)
-        local = ensure_tensordict_compatible(
-            module=local_value_network, wrapper_type=QValueActor, action_space=action_space
+        local = self._take(
+            local_value_network,
+            loss_function=loss_function,
+            delay_value=delay_value,
+            double_dqn=double_dqn,
+            action_space=action_space,
+            priority_key=priority_key,
+            reduction=reduction,
+            use_prioritized_weights=use_prioritized_weights,
         )
         for name, network in (
             ("local_value_network", local),
             ("mixer_network", _mixer_module(mixer_network, self.tensor_keys)),
         ):
             self.convert_to_functional(network, name, create_target_params=delay_value)
-        self.action_space = action_space_of(local, action_space)
         self._connect()
-
-    @dispatch
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        return TensorDict(self.critic_terms(tensordict), batch_size=[])
 
     def critic_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
         """All terms; writes the priority into ``tensordict``."""

@@ -21,7 +21,45 @@ from torchrl_elegant.objectives.off_policy.own_networks import q_network_calls
 from torchrl_elegant.objectives.off_policy.torchrl_contract import read_keys
 
 
-class DQNLoss(OffPolicyLoss):
+class QLearningLoss(OffPolicyLoss):
+    """Base of losses of Q(s, .): their options, and the one term that they have."""
+
+    terms = ("loss",)
+
+    def _take(
+        self,
+        network: nn.Module,
+        *,
+        loss_function: str | None,
+        delay_value: bool,
+        double_dqn: bool,
+        action_space: str | TensorSpec | None,
+        priority_key: str | None,
+        reduction: str | None,
+        use_prioritized_weights: str | bool,
+    ) -> TensorDictModuleBase:
+        """Keep the options; returns ``network`` as a module that names its own greedy action."""
+        if double_dqn and not delay_value:
+            raise ValueError(
+                f"`delay_value` must be True with double_dqn, got `{delay_value}`; the online "
+                "network chooses and the target network judges"
+            )
+        self.delay_value, self.double_dqn = delay_value, double_dqn
+        self.loss_function, self.reduction = loss_function, reduction or "mean"
+        self.use_prioritized_weights = use_prioritized_weights
+        self._set_deprecated_ctor_keys(priority=priority_key)
+        network = ensure_tensordict_compatible(
+            module=network, wrapper_type=QValueActor, action_space=action_space
+        )
+        self.action_space = action_space_of(network, action_space)
+        return network
+
+    @dispatch
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return TensorDict(self.critic_terms(tensordict), batch_size=[])
+
+
+class DQNLoss(QLearningLoss):
     r"""DQN (Mnih et al. 2015) and Double DQN (van Hasselt et al. 2016, arXiv:1509.06461).
 
     .. math::
@@ -69,7 +107,6 @@ class DQNLoss(OffPolicyLoss):
 
     _AcceptedKeys = default_keys = QValueKeys
     critic_name = "value_network"
-    terms = ("loss",)
 
     value_network: TensorDictModuleBase
     value_network_params: TensorDictParams
@@ -87,32 +124,25 @@ class DQNLoss(OffPolicyLoss):
         reduction: str | None = None,
         use_prioritized_weights: str | bool = "auto",
     ) -> None:
-        if double_dqn and not delay_value:
-            raise ValueError(
-                f"`delay_value` must be True with double_dqn, got `{delay_value}`; the online "
-                "network chooses and the target network judges"
-            )
         if isinstance(value_network, DistributionalQValueActor):
             raise ValueError(
                 "`value_network` must give one value per action, got "
                 "`DistributionalQValueActor`; its loss is torchrl.objectives.DistributionalDQNLoss"
             )
         super().__init__()
-        self.delay_value, self.double_dqn = delay_value, double_dqn
-        self.loss_function, self.reduction = loss_function, reduction or "mean"
-        self.use_prioritized_weights = use_prioritized_weights
-        self._set_deprecated_ctor_keys(priority=priority_key)
-        network = ensure_tensordict_compatible(
-            module=value_network, wrapper_type=QValueActor, action_space=action_space
+        network = self._take(
+            value_network,
+            loss_function=loss_function,
+            delay_value=delay_value,
+            double_dqn=double_dqn,
+            action_space=action_space,
+            priority_key=priority_key,
+            reduction=reduction,
+            use_prioritized_weights=use_prioritized_weights,
         )
         self.convert_to_functional(network, "value_network", create_target_params=delay_value)
         self.value_network_in_keys = network.in_keys
-        self.action_space = action_space_of(network, action_space)
         self._connect()
-
-    @dispatch
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        return TensorDict(self.critic_terms(tensordict), batch_size=[])
 
     def critic_terms(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
         """All terms; writes the priority into ``tensordict``."""
