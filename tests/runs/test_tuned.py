@@ -33,12 +33,13 @@ KNOWN = {
 }
 # Environments with continuous actions that only some algorithms have settings for.
 SOME = {"elegant/chasing"}
+TEAMS = {"vmas/navigation", "vmas/balance"}
 
 
 @pytest.mark.parametrize("algorithm", OURS)
 def test_every_algorithm_has_settings_that_hold_together_for_all_it_can_play(algorithm):
-    everywhere = set().union(*(KNOWN[kind] for kind in ALGORITHMS[algorithm].actions))
-    assert everywhere <= set(gymnasium.registry)
+    everywhere = _playable(ALGORITHMS[algorithm])
+    assert everywhere <= {*gymnasium.registry, *TEAMS}
     for env in everywhere | (SOME & set(TUNED.get(algorithm, ()))):
         config, run = tuned(algorithm, env)
         assert type(config) is ALGORITHMS[algorithm]
@@ -47,9 +48,15 @@ def test_every_algorithm_has_settings_that_hold_together_for_all_it_can_play(alg
 
 def test_no_table_has_an_environment_that_its_algorithm_cannot_play():
     for algorithm, table in TUNED.items():
-        kinds = ALGORITHMS[algorithm].actions
-        playable = set().union(*(KNOWN[kind] for kind in kinds))
-        assert set(table) <= playable | (SOME if "continuous" in kinds else set())
+        config = ALGORITHMS[algorithm]
+        some = SOME if "continuous" in config.actions and not config.teams else set()
+        assert set(table) <= _playable(config) | some | {"vmas/*"}
+
+
+def _playable(config):
+    if config.teams:
+        return TEAMS
+    return set().union(*(KNOWN[kind] for kind in config.actions))
 
 
 def test_changes_go_where_they_belong():

@@ -9,6 +9,8 @@ from torchrl_elegant.algorithms.discrete_sac import DiscreteSACConfig
 from torchrl_elegant.algorithms.dqn import D3QNConfig, DoubleDQNConfig, DQNConfig, DuelingDQNConfig
 from torchrl_elegant.algorithms.hterm import HTermConfig
 from torchrl_elegant.algorithms.modsac import ModSACConfig
+from torchrl_elegant.algorithms.multiagent.maddpg import MADDPGConfig, MATD3Config
+from torchrl_elegant.algorithms.multiagent.qmix import QMIXConfig, VDNConfig
 from torchrl_elegant.algorithms.off_policy import ActorCriticConfig, OffPolicyConfig
 from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
 from torchrl_elegant.algorithms.ppo import PPOConfig
@@ -34,15 +36,19 @@ __all__ = [
     "DuelingDQNConfig",
     "EveryUpdate",
     "HTermConfig",
+    "MADDPGConfig",
+    "MATD3Config",
     "ModSACConfig",
     "OffPolicyConfig",
     "OnPolicyConfig",
     "PPOConfig",
     "Parts",
+    "QMIXConfig",
     "REDQConfig",
     "Ramp",
     "SACConfig",
     "TD3Config",
+    "VDNConfig",
     "register",
     "that_take",
 ]

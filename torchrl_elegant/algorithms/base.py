@@ -93,6 +93,8 @@ class AlgorithmConfig(ABC):
     family: ClassVar[str]
     #: Kinds of actions that it can choose; the error for other kinds names them.
     actions: ClassVar[tuple[str, ...]] = ("continuous", "discrete", "multi-discrete")
+    #: Whether it trains a team of agents.
+    teams: ClassVar[bool] = False
     #: Environment that it trains on unless another is given.
     example: ClassVar[str] = "Pendulum-v1"
     #: Whether it has an actor beside its value networks.
@@ -226,6 +228,10 @@ class AlgorithmConfig(ABC):
             return None
         options = self.network_options((*self.actor_keys, *self.critic_keys))
         return options["in_keys"]
+
+    def env_arguments(self, env: str) -> dict[str, Any]:
+        """Arguments that the environment of this name gets unless the run sets them."""
+        return {}
 
     @property
     def network_count(self) -> int:

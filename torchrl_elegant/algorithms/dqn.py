@@ -74,6 +74,10 @@ class DQNConfig(DiscreteOffPolicyConfig):
             )
         loss = DQNLoss(trained(network), action_space=network.action_space, **self.loss_arguments())
         loss.make_value_estimator(gamma=self.gamma)
+        return self.parts_of(network, loss, env)
+
+    def parts_of(self, network: Any, loss: Any, env: EnvBase) -> Parts:
+        """The parts around a network and its loss."""
         policy = EpsilonGreedyActor(network, epsilon=first_of(self.epsilon))
         policy = policy if env.device is None else policy.to(env.device)
         explore = Ramp(rate=self.epsilon, until=self.exploration_fraction, apply=policy.explore)

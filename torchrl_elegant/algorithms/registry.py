@@ -54,11 +54,18 @@ def _fields_of_its_own(config: type[AlgorithmConfig]) -> list[str]:
     return sorted(added | ({item.name for item in fields(config)} & body.keys()))
 
 
-def that_take(actions: str) -> list[str]:
+def that_take(actions: str, *, teams: bool = False) -> list[str]:
     """Names of the algorithms for ``"continuous"``, ``"discrete"`` or ``"multi-discrete"`` actions.
+
+    They are those for one agent, or for ``teams``.
 
     >>> from torchrl_elegant.algorithms import DQNConfig
     >>> DQNConfig.name in that_take("discrete"), DQNConfig.name in that_take("continuous")
     (True, False)
     """
-    return sorted(name for name, config in ALGORITHMS.items() if actions in config.actions)
+    fitting = (
+        name
+        for name, config in ALGORITHMS.items()
+        if actions in config.actions and config.teams == teams
+    )
+    return sorted(fitting)

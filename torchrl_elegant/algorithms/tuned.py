@@ -197,17 +197,31 @@ _A2C: dict[str, Settings] = {
 ON_POLICY: Mapping[str, Mapping[str, Settings]] = {"a2c": _A2C, "ppo": _PPO}
 
 
-#: Settings by algorithm and environment; an algorithm without a table takes its parent's.
-TUNED: dict[str, Mapping[str, Settings]] = {**OFF_POLICY, **ON_POLICY}
+# All scenarios of VMAS: their steps cost the same for one copy as for a hundred.
+_TEAM = {"num_envs": 60, "total_frames": 300_000}
+
+TEAMS: Mapping[str, Mapping[str, Settings]] = {
+    "maddpg": {"vmas/*": _TEAM},
+    "matd3": {"vmas/*": _TEAM},
+    "vdn": {"vmas/*": _TEAM},
+}
+
+#: Settings by algorithm and environment; an algorithm without a table takes its parent's. The name
+#: ``prefix/*`` stands for all environments of that prefix that have no settings of their own.
+TUNED: dict[str, Mapping[str, Settings]] = {**OFF_POLICY, **ON_POLICY, **TEAMS}
 
 
 def is_tuned(algorithm: str, env: str) -> bool:
-    """True for this package's own environments that a table of ``algorithm`` has.
+    """True for environments with many copies in one, if a table of ``algorithm`` has them.
 
-    >>> is_tuned("ppo", "elegant/chasing"), is_tuned("ppo", "CartPole-v1")
-    (True, False)
+    >>> is_tuned("ppo", "elegant/chasing"), is_tuned("qmix", "vmas/balance")
+    (True, True)
+    >>> is_tuned("ppo", "CartPole-v1")
+    False
     """
-    return env.startswith("elegant/") and env in TUNED.get(algorithm, {})
+    if not env.startswith(("elegant/", "vmas/")):
+        return False
+    return any(_found(table, env) is not None for table in _tables(algorithm))
 
 
 def tuned_settings(algorithm: str, env: str) -> dict[str, Any]:
@@ -216,13 +230,22 @@ def tuned_settings(algorithm: str, env: str) -> dict[str, Any]:
     >>> tuned_settings("modsac", "Pendulum-v1")["num_cells"]
     (64, 64)
     """
-    for kind in ALGORITHMS[algorithm].__mro__:
-        table = TUNED.get(vars(kind).get("name", ""))
-        if table is not None and env in table:
-            return dict(table[env])
-        if table is not None:
-            raise ValueError(
-                f"`tuned` must be false for {algorithm} on `{env}`, which is in no table; there "
-                f"are settings for {', '.join(sorted(table))}"
-            )
+    for table in _tables(algorithm):
+        found = _found(table, env)
+        if found is not None:
+            return dict(found)
+        raise ValueError(
+            f"`tuned` must be false for {algorithm} on `{env}`, which is in no table; there are "
+            f"settings for {', '.join(sorted(table))}"
+        )
     raise ValueError(f"`tuned` must be false for {algorithm}, which has no table of settings")
+
+
+def _tables(algorithm: str) -> list[Mapping[str, Settings]]:
+    """The table that counts for an algorithm: its own, or that of the nearest parent."""
+    names = [vars(kind).get("name", "") for kind in ALGORITHMS[algorithm].__mro__]
+    return [TUNED[name] for name in names if name in TUNED][:1]
+
+
+def _found(table: Mapping[str, Settings], env: str) -> Settings | None:
+    return table.get(env) or table.get(f"{env.partition('/')[0]}/*")

@@ -203,8 +203,9 @@ def check_unused(config: Any, *names: str, mode: str, other: str, group: str = "
     ``other`` is the word that brings them into use. ``group`` is the name of the option that holds
     ``config``, where one does.
     """
-    for name in names:
-        item, value = options_of(type(config))[name], getattr(config, name)
+    options = options_of(type(config))
+    for name in options.keys() & set(names):  # a subclass may offer fewer
+        item, value = options[name], getattr(config, name)
         word, default = f"{group}.{name}" if group else name, item.show(item.default)
         way_out = f"set {other} to use it, or {word}={default}"
         must = f"stay {default} with {mode}"

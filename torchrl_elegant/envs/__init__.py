@@ -2,7 +2,7 @@
 
 from torchrl_elegant.envs.batched import ChasingEnv
 from torchrl_elegant.envs.gymnasium import GymnasiumEnv, sub_seeds
-from torchrl_elegant.envs.keys import EnvKeys
+from torchrl_elegant.envs.keys import EnvKeys, Outcome
 from torchrl_elegant.envs.make import PREFIXES, make_env
 from torchrl_elegant.envs.pixels import Pixels
 from torchrl_elegant.envs.spaces import BOOKKEEPING_KEYS, UnsupportedSpaceError
@@ -16,6 +16,7 @@ __all__ = [
     "CompleteEnv",
     "EnvKeys",
     "GymnasiumEnv",
+    "Outcome",
     "Pixels",
     "UnsupportedSpaceError",
     "VmasTeams",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tensordict import NestedKey, unravel_key
+import torch
+from tensordict import NestedKey, TensorDictBase, unravel_key
+from torch import Tensor
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.functional import path_of
@@ -35,9 +37,29 @@ class EnvKeys:
         shape = tuple(env.full_reward_spec[reward].shape[len(env.batch_size) :])
         if shape not in ((), (1,)):
             raise ValueError(
-                f"`env` must have one agent, got rewards of shape {shape} in {reward!r}; a team "
-                "needs an algorithm for teams"
+                f"`env` must have one agent, got rewards of shape {shape} in {reward!r}; choose an "
+                "algorithm for teams, such as mappo, maddpg or qmix"
             )
+        return cls._at(env, _only(env.action_keys, "action"), reward)
+
+    @classmethod
+    def of_group(cls, env: EnvBase, action: NestedKey) -> EnvKeys:
+        """The keys of the group of agents that acts by the entry `action`.
+
+        Its reward is the one beside the action; without it, that of the whole environment.
+        """
+        above = path_of(action)[:-1]
+        rewards = [path_of(key) for key in env.reward_keys]
+        fitting = [key for key in rewards if key[:-1] == above[: len(key) - 1]]
+        if not fitting:
+            raise ValueError(
+                f"`env` must have a reward beside the action {action!r} or above it, got "
+                f"{env.reward_keys}; rename it with RenameTransform"
+            )
+        return cls._at(env, unravel_key(action), unravel_key(max(fitting, key=len)))
+
+    @classmethod
+    def _at(cls, env: EnvBase, action: NestedKey, reward: NestedKey) -> EnvKeys:
         above = path_of(reward)[:-1]
         levels = [path_of(key)[:-1] for key in env.done_keys]
         levels = [level for level in levels if level == above[: len(level)]]
@@ -48,7 +70,44 @@ class EnvKeys:
             )
         level = max(levels, key=len)
         flags = {name: unravel_key((*level, name)) for name in ("done", "terminated", "truncated")}
-        return cls(action=_only(env.action_keys, "action"), reward=reward, **flags)
+        return cls(action=action, reward=reward, **flags)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Entries under `next` that tell the return of an episode, and its end.
+
+    The reward of a step is the mean over the agents of a group, and then over the groups.
+
+    >>> from torchrl_elegant.envs.make import make_env
+    >>> outcome = Outcome.of(make_env("Pendulum-v1"))
+    >>> outcome.rewards, outcome.done
+    (('reward',), 'done')
+    """
+
+    rewards: tuple[NestedKey, ...] = ("reward",)
+    done: NestedKey = "done"
+
+    @classmethod
+    def of(cls, env: EnvBase) -> Outcome:
+        """The entries of `env`, whose episodes must end for all agents at once."""
+        done = min(map(unravel_key, env.done_keys), key=lambda key: len(path_of(key)))
+        shape = tuple(env.full_done_spec[done].shape[len(env.batch_size) :])
+        if shape not in ((), (1,)):
+            raise ValueError(
+                f"`env` must have one done flag for all its agents, got flags of shape {shape} in "
+                f"{done!r}; add one at the root in a transform"
+            )
+        return cls(rewards=tuple(map(unravel_key, env.reward_keys)), done=done)
+
+    def reward(self, after: TensorDictBase) -> Tensor:
+        """Reward of each step, `[*B]`, from what stands under `next`."""
+        dims = after.ndim
+        means = [
+            values if values.ndim == dims else values.flatten(dims).mean(-1)
+            for values in (after.get(key) for key in self.rewards)
+        ]
+        return means[0] if len(means) == 1 else torch.stack(means).mean(0)
 
 
 def _only(keys: list[NestedKey], kind: str) -> NestedKey:

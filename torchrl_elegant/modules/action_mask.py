@@ -68,6 +68,7 @@ def network_over(
     action_mask: NestedKey | None = None,
     sizes: Sequence[int] = (),
     fill: float = -math.inf,
+    ids: int = 0,
 ) -> tuple[Inputs, Any]:
     """Make the inputs of a network and, by ``make(features)``, the network.
 
@@ -77,6 +78,7 @@ def network_over(
         action_mask: entry of the mask, which comes last; None: all actions are allowed.
         sizes: number of actions of each choice.
         fill: output for forbidden actions.
+        ids: as for ``Inputs``; not with a mask.
 
     >>> seen = {"observation": (3,)}
     >>> inputs, net = network_over(seen, lambda n: nn.Linear(n, 2), action_mask="mask", sizes=(2,))
@@ -84,8 +86,13 @@ def network_over(
     (['observation', 'mask'], 3)
     """
     if action_mask is None:
-        inputs = Inputs(observation)
+        inputs = Inputs(observation, ids=ids)
         return inputs, make(inputs.features)
+    if ids:
+        raise ValueError(
+            f"`agent_id` must be False with an action mask ({action_mask!r}), got `True`; the mask "
+            "must come last among the inputs"
+        )
     count = sum(sizes)
     others = {key: shape for key, shape in observation.items() if key != action_mask}
     inputs = Inputs({**others, action_mask: (count,)})

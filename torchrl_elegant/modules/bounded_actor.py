@@ -15,7 +15,7 @@ from torchrl.modules import TanhNormal
 
 from torchrl_elegant.functional import squashed_mode, squashed_sample
 from torchrl_elegant.modules.inputs import Inputs
-from torchrl_elegant.modules.mlp import MLP
+from torchrl_elegant.modules.multiagent.agents import Agents, as_agents, perceptron_of, spec_of
 
 
 class BoundedActor(TensorDictModuleBase):
@@ -26,6 +26,7 @@ class BoundedActor(TensorDictModuleBase):
         low, high: bounds of the action, nested lists or tensors of the action's shape.
         num_cells, activation, hidden_gain: of the perceptron.
         action_key: entry of the action.
+        agents: of the group that it acts for; all shapes are those of one agent.
     """
 
     #: Outputs of the perceptron for each dimension of the action.
@@ -44,13 +45,16 @@ class BoundedActor(TensorDictModuleBase):
         activation: str = "relu",
         hidden_gain: float | None = None,
         action_key: NestedKey = "action",
+        agents: Agents | Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self._set_bounds(low, high)
-        self.inputs = Inputs(observation)
+        self.agents = agents = as_agents(agents)
+        self.inputs = Inputs(observation, ids=0 if agents is None else agents.ids)
         self.in_keys, self.out_keys = list(self.inputs.keys), [action_key]
         self._num_cells = tuple(num_cells)
-        self.net = MLP(
+        self.net = perceptron_of(
+            agents,
             in_features=self.inputs.features,
             out_features=self.outputs_per_dimension * self.low.numel(),
             num_cells=num_cells,
@@ -76,6 +80,7 @@ class BoundedActor(TensorDictModuleBase):
             "num_cells": list(self._num_cells),
             "activation": self.net.activation,
             "action_key": self.out_keys[0],
+            **spec_of(self.agents),
         }
 
     def clip(self, action: Tensor) -> Tensor:

@@ -27,6 +27,8 @@ from torchrl_elegant.modules.categorical import CategoricalActor, DiscreteForm
 from torchrl_elegant.modules.ensemble import EnsembleCritic
 from torchrl_elegant.modules.gaussian import GaussianActor
 from torchrl_elegant.modules.multi_categorical import MultiCategoricalActor
+from torchrl_elegant.modules.multiagent.agents import Agents
+from torchrl_elegant.modules.multiagent.groups import Group
 from torchrl_elegant.modules.q_network import QNetwork
 from torchrl_elegant.modules.stochastic_actor import StochasticActor
 from torchrl_elegant.modules.value import StateValue
@@ -197,9 +199,15 @@ def _bounded_actor(
         low=spec.space.low,
         high=spec.space.high,
         action_key=key,
+        agents=agents_of(env),
         **networks,
     )
     return _on_device_of(env, actor)
+
+
+def agents_of(env: EnvBase | Group) -> Agents | None:
+    """Agents of a group that stands in the place of an environment; None for an environment."""
+    return env.agents if isinstance(env, Group) else None
 
 
 def build_critic(
@@ -252,6 +260,7 @@ def build_stochastic_actor(
         "activation": activation,
         "hidden_gain": hidden_gain,
         "action_key": key,
+        "agents": agents_of(env),
     }
     actor: StochasticActor
     kind = kind_of(spec)
@@ -264,6 +273,7 @@ def build_stochastic_actor(
     elif kind == "multi-discrete":
         form = "one_hot" if isinstance(spec, MultiOneHot) else "categorical"
         mask = action_mask_of(env)
+        shared.pop("agents")
         actor = MultiCategoricalActor(choices=spec.nvec, form=form, action_mask=mask, **shared)
     else:
         raise ActionSpaceError(
@@ -368,4 +378,5 @@ def _discrete(env: EnvBase, algorithm: str, in_keys: Sequence[NestedKey] | None)
         "form": "one_hot" if isinstance(spec, OneHot) else "categorical",
         "action_key": key,
         "action_mask": action_mask_of(env),
+        "agents": agents_of(env),
     }

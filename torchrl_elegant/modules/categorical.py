@@ -17,6 +17,7 @@ from torchrl_elegant.functional import (
     categorical_slope,
     choose,
 )
+from torchrl_elegant.modules.multiagent.agents import Agents
 from torchrl_elegant.modules.rollout import CategoricalRollout, can_plan
 from torchrl_elegant.modules.stochastic_actor import Backward, StochasticActor
 
@@ -99,6 +100,7 @@ class CategoricalActor(StochasticActor):
         hidden_gain: float | None = None,
         action_key: NestedKey = "action",
         action_mask: NestedKey | None = None,
+        agents: Agents | Mapping[str, Any] | None = None,
     ) -> None:
         check_choices(choices, form)
         super().__init__(
@@ -110,6 +112,7 @@ class CategoricalActor(StochasticActor):
             action_key=action_key,
             action_mask=action_mask,
             sizes=(choices,),
+            agents=agents,
         )
         self.choices, self.form = choices, form
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -110,19 +111,23 @@ class EnsembleCritic(TensorDictModuleBase):
         action_key: NestedKey = "action",
     ) -> None:
         super().__init__()
-        self.inputs = Inputs(observation)
+        self.inputs = self._inputs(observation)
         self.in_keys = [*self.inputs.keys, action_key]
         self.out_keys = ["state_action_value"]
         self.num_critics = num_critics
         self._action_dims = len(action_shape)
-        self.net = EnsembleMLP(
-            num_members=num_critics,
+        self.net = self._network(
             in_features=self.inputs.features + torch.Size(action_shape).numel(),
-            out_features=1,
             num_cells=num_cells,
             activation=activation,
             hidden_gain=hidden_gain,
         )
+
+    def _inputs(self, observation: Mapping[NestedKey, Sequence[int]]) -> Inputs:
+        return Inputs(observation)
+
+    def _network(self, **options: Any) -> EnsembleMLP:
+        return EnsembleMLP(num_members=self.num_critics, out_features=1, **options)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         *observation, action = (tensordict.get(key) for key in self.in_keys)
@@ -144,9 +149,13 @@ class EnsembleCritic(TensorDictModuleBase):
         return self._run(run, self.inputs.frozen_parts(observation), action)
 
     def _run(self, run: Callable[[Tensor], Tensor], seen: list[Tensor], action: Tensor) -> Tensor:
-        dims = self._action_dims
-        x = torch.cat([*seen, action.flatten(-dims) if dims > 1 else action], -1)  # [*B, in]
+        x = self._joined(seen, action)
         if x.ndim == 2:
             return run(x).squeeze(-1)
         batch = x.shape[:-1]
         return run(x.reshape(-1, x.shape[-1])).reshape(-1, *batch)
+
+    def _joined(self, seen: list[Tensor], action: Tensor) -> Tensor:
+        """Inputs of the network, ``[*B, in]``."""
+        dims = self._action_dims
+        return torch.cat([*seen, action.flatten(-dims) if dims > 1 else action], -1)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchrl.modules import IndependentNormal
 
 from torchrl_elegant.functional import normal_entropy, normal_log_prob, normal_score, normal_slopes
+from torchrl_elegant.modules.multiagent.agents import Agents
 from torchrl_elegant.modules.rollout import GaussianRollout, can_plan
 from torchrl_elegant.modules.stochastic_actor import Backward, StochasticActor
 
@@ -20,7 +21,7 @@ class GaussianHead(NamedTuple):
     """``N(loc, exp(log_std)^2)`` with the same spread at every observation."""
 
     loc: Tensor  # [*B, A]
-    log_std: Tensor  # [A]
+    log_std: Tensor  # [A], or [n, A] of n agents
     shape: tuple[int, ...]  # of an action
 
     def sample(self) -> Tensor:
@@ -65,6 +66,8 @@ class GaussianActor(StochasticActor):
         num_cells, activation, hidden_gain: of the perceptron.
         log_std: first value of the logarithm of the spread.
         action_key: entry of the action.
+        agents: of the group that it acts for; each has a spread of its own where it has a network
+            of its own.
 
     >>> import torch
     >>> from tensordict import TensorDict
@@ -84,6 +87,7 @@ class GaussianActor(StochasticActor):
         hidden_gain: float | None = None,
         log_std: float = 0.0,
         action_key: NestedKey = "action",
+        agents: Agents | Mapping[str, Any] | None = None,
     ) -> None:
         if not math.isfinite(log_std):
             raise ValueError(f"`log_std` must be finite, got `{log_std}`")
@@ -96,9 +100,12 @@ class GaussianActor(StochasticActor):
             activation=activation,
             hidden_gain=hidden_gain,
             action_key=action_key,
+            agents=agents,
         )
         self.action_shape, self._first_log_std = shape, log_std
-        self.log_std = nn.Parameter(torch.full((size,), float(log_std)))
+        separate = self.agents is not None and not self.agents.share_parameters
+        sizes = (self.agents.count, size) if self.agents and separate else (size,)
+        self.log_std = nn.Parameter(torch.full(sizes, float(log_std)))
 
     def head_of(self, output: Tensor) -> GaussianHead:
         return GaussianHead(output, self.log_std, self.action_shape)
@@ -113,7 +120,7 @@ class GaussianActor(StochasticActor):
     def get_dist(self, tensordict: TensorDictBase) -> IndependentNormal:
         output = self.output([tensordict.get(key) for key in self.in_keys])
         loc = output.unflatten(-1, self.action_shape)
-        scale = self.log_std.exp().view(self.action_shape).expand_as(loc)
+        scale = self.log_std.exp().unflatten(-1, self.action_shape).expand_as(loc)
         return IndependentNormal(loc, scale, event_dim=len(self.action_shape))
 
     def spec_dict(self) -> dict[str, Any]:

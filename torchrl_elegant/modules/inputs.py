@@ -93,7 +93,8 @@ class Inputs(nn.Module):
     """Joins the entries of an observation, in the order of their keys.
 
     An entry of three dimensions is a picture and goes through a ``ConvEncoder`` of its own; any
-    other is flattened. Without pictures it has no parameters.
+    other is flattened. Without pictures it has no parameters. With ``ids`` the agents are the last
+    dimension of the batch, and the number of each, of so many, comes last as one-hot.
 
     >>> import torch
     >>> inputs = Inputs({"arm": (2, 2), "goal": (3,)})
@@ -103,18 +104,19 @@ class Inputs(nn.Module):
     131
     """
 
-    def __init__(self, shapes: Mapping[NestedKey, Sequence[int]]) -> None:
+    def __init__(self, shapes: Mapping[NestedKey, Sequence[int]], *, ids: int = 0) -> None:
         super().__init__()
+        self._ids = ids
         self.shapes = {key: tuple(shape) for key, shape in shapes.items()}
         self.keys = list(self.shapes)
         every = self.shapes.values()
         self._dims = [_IMAGE if is_image(shape) else len(shape) for shape in every]
-        self._plain = self._dims == [1]
+        self._plain = self._dims == [1] and not ids
         self._sees = _IMAGE in self._dims
         encoders = [ConvEncoder(shape=shape) for shape in every if is_image(shape)]
         self.encoders = nn.ModuleList(encoders)
         flat = sum(torch.Size(shape).numel() for shape in every if not is_image(shape))
-        self.features = flat + sum(encoder.features for encoder in encoders)
+        self.features = flat + sum(encoder.features for encoder in encoders) + ids
 
     def join(self, observation: Sequence[Tensor]) -> Tensor:
         """Join the entries to one float vector ``[*B, features]``."""
@@ -125,10 +127,14 @@ class Inputs(nn.Module):
     def parts(self, observation: Sequence[Tensor]) -> list[Tensor]:
         """Turn each entry into a vector."""
         encoders = iter(self.encoders) if self._sees else iter(())
-        return [
+        parts = [
             next(encoders)(x) if dims == _IMAGE else _flat(x, dims)
             for x, dims in zip(observation, self._dims, strict=True)
         ]
+        if self._ids:
+            number = torch.eye(self._ids, device=parts[0].device)
+            parts.append(number.expand(*parts[0].shape[:-1], -1))
+        return parts
 
     def frozen_parts(self, observation: Sequence[Tensor]) -> list[Tensor]:
         """As ``parts``; no gradient reaches the encoders."""

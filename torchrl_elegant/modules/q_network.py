@@ -23,6 +23,7 @@ from torchrl_elegant.modules.action_mask import FORBIDDEN_VALUE, network_over
 from torchrl_elegant.modules.categorical import DiscreteForm, check_choices
 from torchrl_elegant.modules.ensemble import EnsembleMLP
 from torchrl_elegant.modules.mlp import activation_of, check_architecture, gain_of
+from torchrl_elegant.modules.multiagent.agents import Agents, as_agents, spec_of
 
 
 class DuelingMLP(nn.Module):
@@ -91,6 +92,8 @@ class QNetwork(TensorDictModuleBase):
         action_key: entry of the action.
         action_mask: entry that allows actions; the values of others are ``FORBIDDEN_VALUE``, so
             that no maximum takes one. None: all are allowed.
+        agents: of the group whose actions it values; where each has a network of its own, there is
+            one member.
 
     >>> import torch
     >>> from tensordict import TensorDict
@@ -113,13 +116,21 @@ class QNetwork(TensorDictModuleBase):
         hidden_gain: float | None = None,
         action_key: NestedKey = "action",
         action_mask: NestedKey | None = None,
+        agents: Agents | Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         check_choices(choices, form)
         self._observation, self.action_mask = dict(observation), action_mask
+        self.agents = agents = as_agents(agents)
+        self._is_separate = agents is not None and not agents.share_parameters
+        if self._is_separate and num_members != 1:
+            raise ValueError(
+                "`num_members` must be 1 where each agent has a network of its own, got "
+                f"`{num_members}`"
+            )
         make = partial(
             DuelingMLP if dueling else EnsembleMLP,
-            num_members=num_members,
+            num_members=agents.count if agents and self._is_separate else num_members,
             out_features=choices,
             num_cells=num_cells,
             activation=activation,
@@ -131,6 +142,7 @@ class QNetwork(TensorDictModuleBase):
             action_mask=action_mask,
             sizes=(choices,),
             fill=FORBIDDEN_VALUE,
+            ids=0 if agents is None else agents.ids,
         )
         self.in_keys = list(self.inputs.keys)
         self.out_keys = [action_key, "action_value", "chosen_action_value"]
@@ -150,6 +162,9 @@ class QNetwork(TensorDictModuleBase):
     def values(self, observation: Sequence[Tensor]) -> Tensor:
         """Q of every member and action, ``[N, *B, n]``."""
         x = self.inputs.join(observation)  # [*B, in]
+        if self._is_separate:  # the members are the agents, the last dimension of the batch
+            each = x.reshape(-1, *x.shape[-2:]).transpose(0, 1)  # [n, B, in]
+            return self.net(each).transpose(0, 1).reshape(1, *x.shape[:-1], self.choices)
         if x.ndim == 2:
             return self.net(x)
         values = self.net(x.reshape(-1, x.shape[-1]))
@@ -172,6 +187,7 @@ class QNetwork(TensorDictModuleBase):
             "activation": self.net.activation,
             "action_key": self.out_keys[0],
             "action_mask": self.action_mask,
+            **spec_of(self.agents),
         }
 
 

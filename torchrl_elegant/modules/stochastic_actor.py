@@ -14,7 +14,7 @@ from torch.distributions import Distribution
 from torchrl.envs.utils import ExplorationType, exploration_type
 
 from torchrl_elegant.modules.action_mask import network_over
-from torchrl_elegant.modules.mlp import MLP
+from torchrl_elegant.modules.multiagent.agents import Agents, as_agents, perceptron_of, spec_of
 from torchrl_elegant.modules.rollout import ActorRollout
 
 #: From the gradients of ``log_prob`` ``[*B]`` and of the mean entropy to those of the output and
@@ -57,6 +57,7 @@ class StochasticActor(TensorDictModuleBase):
             beside it.
         action_mask: entry that allows discrete actions, read as the last of ``in_keys``.
         sizes: number of actions of each discrete choice, where there is a mask.
+        agents: of the group that it acts for; all shapes are those of one agent.
     """
 
     # TorchRL's VTrace reads these from an actor.
@@ -74,11 +75,14 @@ class StochasticActor(TensorDictModuleBase):
         action_key: NestedKey,
         action_mask: NestedKey | None = None,
         sizes: Sequence[int] = (),
+        agents: Agents | Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self._observation, self.action_mask = dict(observation), action_mask
+        self.agents = agents = as_agents(agents)
         make = partial(
-            MLP,
+            perceptron_of,
+            agents,
             out_features=outputs,
             num_cells=num_cells,
             activation=activation,
@@ -86,7 +90,11 @@ class StochasticActor(TensorDictModuleBase):
             output_gain=0.01,
         )
         self.inputs, self.net = network_over(
-            observation, lambda n: make(in_features=n), action_mask=action_mask, sizes=sizes
+            observation,
+            lambda n: make(in_features=n),
+            action_mask=action_mask,
+            sizes=sizes,
+            ids=0 if agents is None else agents.ids,
         )
         self.in_keys = list(self.inputs.keys)
         log_prob_key = _beside(action_key)
@@ -142,6 +150,7 @@ class StochasticActor(TensorDictModuleBase):
             "num_cells": list(self._num_cells),
             "activation": self.net.activation,
             "action_key": self.out_keys[0],
+            **spec_of(self.agents),
         }
 
 

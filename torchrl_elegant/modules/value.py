@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from torchrl_elegant.modules.inputs import Inputs
 from torchrl_elegant.modules.mlp import MLP
+from torchrl_elegant.modules.multiagent.agents import Agents, SeparateMLP, perceptron_of
 
 
 class StateValue(TensorDictModuleBase):
@@ -19,6 +21,7 @@ class StateValue(TensorDictModuleBase):
         observation: shape of each observation entry, by key.
         num_cells, activation, hidden_gain: of the perceptron.
         value_key: entry of the value.
+        agents: of the group whose states it values; all shapes are those of one agent.
 
     >>> import torch
     >>> from tensordict import TensorDict
@@ -35,17 +38,21 @@ class StateValue(TensorDictModuleBase):
         activation: str = "tanh",
         hidden_gain: float | None = None,
         value_key: NestedKey = "state_value",
+        agents: Agents | None = None,
     ) -> None:
         super().__init__()
-        self.inputs = Inputs(observation)
+        self.inputs = Inputs(observation, ids=0 if agents is None else agents.ids)
         self.in_keys, self.out_keys = list(self.inputs.keys), [value_key]
-        self.net = MLP(
+        self.agents = agents
+        self.net: Any = self._network(
             in_features=self.inputs.features,
-            out_features=1,
             num_cells=num_cells,
             activation=activation,
             hidden_gain=hidden_gain,
         )
+
+    def _network(self, **options: Any) -> MLP | SeparateMLP:
+        return perceptron_of(self.agents, out_features=1, **options)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         values = self.values([tensordict.get(key) for key in self.in_keys])

@@ -217,7 +217,8 @@ class Trial:
         try:
             parts = self.family.share.assemble(specs)
         except ActionSpaceError as error:
-            fitting = ", ".join(that_take(error.kind)) or "none that is registered"
+            names = that_take(error.kind, teams=self.config.teams)
+            fitting = ", ".join(names) or "none that is registered"
             message = f"{error} (algorithms for {error.kind} actions: {fitting})"
             raise UsageError(message) from error
         self.environments.rest()

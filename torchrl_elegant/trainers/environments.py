@@ -14,7 +14,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_elegant.config.blame import is_users_own, place
 from torchrl_elegant.config.text import UsageError
-from torchrl_elegant.envs import GymnasiumEnv, make_env
+from torchrl_elegant.envs import GymnasiumEnv, VmasTeams, make_env
 from torchrl_elegant.trainers.random_streams import streams_kept
 from torchrl_elegant.trainers.run_config import RunConfig
 
@@ -102,18 +102,15 @@ class Environments:
         if self.is_shared:
             return self._training or self.training(frames)
         if self._evaluation is None:
-            # A factory of batches decides its size itself.
-            several = isinstance(self.specs(), GymnasiumEnv)
-            count = min(episodes, TOGETHER) if several else None
+            count = _together(self.specs(), episodes)
             self._evaluation = self._make(count, seed_of(self.run, EVALUATE, frames), self.device)
         return self._evaluation
 
     def alone(self, episodes: int, seed: int) -> EnvBase:
         """The environment to evaluate in where there is no training."""
         env = self._make(None, seed, self.device)
-        if not isinstance(env, GymnasiumEnv) or episodes == 1:
-            return env
-        return self._make(min(episodes, TOGETHER), seed, self.device)
+        count = _together(env, episodes)
+        return env if count in (None, 1) else self._make(count, seed, self.device)
 
     @property
     def is_shared(self) -> bool:
@@ -177,6 +174,13 @@ def their_mistake(run: RunConfig) -> Iterator[None]:
             f"`env` must make an environment, got {type(error).__name__} from {run.env!r}: {error} "
             f"({place(error)})"
         ) from error
+
+
+def _together(env: EnvBase, episodes: int) -> int | None:
+    """Copies of ``env`` to evaluate in; None for a factory of batches that decides itself."""
+    if isinstance(env, VmasTeams):
+        return episodes
+    return min(episodes, TOGETHER) if isinstance(env, GymnasiumEnv) else None
 
 
 def _discrete_form(env: EnvBase) -> str | None:

@@ -6,10 +6,11 @@ from operator import attrgetter
 from typing import NamedTuple
 
 import torch
-from tensordict import NestedKey, TensorDictBase
+from tensordict import TensorDictBase
 from torch import Tensor
 
 from torchrl_elegant.collectors.workers.worker import EpisodeLog
+from torchrl_elegant.envs import Outcome
 
 
 class Episode(NamedTuple):
@@ -28,7 +29,7 @@ class EpisodeReturns:
     sum gives them all.
 
     Args:
-        reward_key, done_key: entries of a step below ``next``.
+        outcome: entries of a step below ``next``.
         each: keep each episode for ``take_each``. It is counted on the host, so that every batch
             that lies on a GPU is waited for.
 
@@ -44,11 +45,10 @@ class EpisodeReturns:
     def __init__(
         self,
         *,
-        reward_key: NestedKey = "reward",
-        done_key: NestedKey = "done",
+        outcome: Outcome = Outcome(),  # noqa: B008 - it cannot be changed
         each: bool = False,
     ) -> None:
-        self._reward_key, self._done_key, self._each = reward_key, done_key, each
+        self._outcome, self._each = outcome, each
         self._running: Tensor | None = None  # return so far of each environment's episode
         self._total: Tensor | None = None  # sum of returns, number of episodes
         self._log: EpisodeLog | None = None
@@ -68,10 +68,10 @@ class EpisodeReturns:
             return
         if self._each:
             self._list(batch, frames, ranks)
-        done = after.get(self._done_key).reshape(shape)
+        done = after.get(self._outcome.done).reshape(shape)
         known = after.get("episode_reward", None)
         if known is None:
-            total = self._sum_rewards(after.get(self._reward_key).reshape(shape), done)
+            total = self._sum_rewards(self._outcome.reward(after).reshape(shape), done)
         else:
             total = known.reshape(shape).double().masked_fill(~done, 0.0).sum()
         ended = torch.stack([total, done.sum().to(total)])
@@ -93,8 +93,8 @@ class EpisodeReturns:
     def _list(self, batch: TensorDictBase, frames: int, ranks: int) -> None:
         envs = batch.shape[:-1].numel()
         if self._log is None:
-            keys = {"reward_keys": [self._reward_key], "done_keys": [self._done_key]}
-            self._log = EpisodeLog(envs=envs, **keys)
+            keys = self._outcome
+            self._log = EpisodeLog(envs=envs, reward_keys=keys.rewards, done_keys=[keys.done])
         for steps, value, length in self._log.add(batch, rows=batch.numel()):
             self._ended.append(Episode(frames + steps * envs * ranks, value, length))
 

@@ -18,7 +18,7 @@ from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.collectors.rollout.policy_calls import direct_call
-from torchrl_elegant.envs import BOOKKEEPING_KEYS, EnvKeys, GymnasiumEnv
+from torchrl_elegant.envs import BOOKKEEPING_KEYS, GymnasiumEnv, Outcome
 from torchrl_elegant.trainers.random_streams import streams_kept
 from torchrl_elegant.trainers.run_config import RunConfig
 
@@ -109,11 +109,11 @@ def play_rows(
     max_steps: int = _MOST,
 ) -> list[tuple[int, float, int]]:
     """Row, return and length of so many episodes of each row of a batched environment."""
-    keys, rows, cap = EnvKeys.of(env), env.batch_size.numel(), _Cap(env, max_steps)
+    outcome, rows, cap = Outcome.of(env), env.batch_size.numel(), _Cap(env, max_steps)
     left, episodes = torch.tensor(shares, device=env.device), sum(shares)
     total = torch.zeros(rows, dtype=torch.float64, device=env.device)
     length = torch.zeros_like(left)
-    watched = [keys.reward, *_float_keys(env)]
+    rewards, seen = [*outcome.rewards], _float_keys(env)
     ended: list[tuple[int, float, int]] = []
     # Not in inference mode: a shared environment goes on with its tensors in training.
     with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
@@ -122,13 +122,13 @@ def play_rows(
             if len(ended) == episodes:
                 break
             _look(step, should_stop)
-            _require_finite(env, data, watched[1:], step - 1)
-            stepped, data = env.step_and_maybe_reset(_decided(env, policy, data, keys, step))
+            _require_finite(env, data, seen, step - 1)
+            stepped, data = env.step_and_maybe_reset(_decided(env, policy, data, step))
             after = stepped.get("next")
-            _require_finite(env, after, watched[:1], step)
-            total += after.get(keys.reward).reshape(rows)
+            _require_finite(env, after, rewards, step)
+            total += outcome.reward(after).reshape(rows)
             length += 1
-            done = after.get(keys.done).reshape(rows)
+            done = after.get(outcome.done).reshape(rows)
             if step >= max_steps and (long := ~done & (left > 0) & (length >= max_steps)).any():
                 cap.say()
                 data, done = _restarted(env, data, long), done | long
@@ -184,12 +184,10 @@ def _restarted(env: EnvBase, data: Any, rows: Tensor) -> Any:
     return env.reset(data)
 
 
-def _decided(
-    env: EnvBase, policy: TensorDictModuleBase, data: Any, keys: EnvKeys, step: int
-) -> Any:
+def _decided(env: EnvBase, policy: TensorDictModuleBase, data: Any, step: int) -> Any:
     chosen = policy(data)
-    if chosen.get(keys.action).is_floating_point():
-        _require_finite(env, chosen, [keys.action], step - 1)
+    numbers = [key for key in env.action_keys if chosen.get(key).is_floating_point()]
+    _require_finite(env, chosen, numbers, step - 1)
     return chosen
 
 

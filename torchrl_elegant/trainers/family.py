@@ -30,9 +30,10 @@ class Family(ABC, Generic[Config]):
     """One run of one family: its checks, store, learner, source of frames, loop and resume rules.
 
     At construction it refuses, before anything is made, what the two configurations cannot do
-    together, and fills in ``run.frames_per_batch`` and ``config.compile``: a run is stored with
-    what follows from the frames that it was begun with, and keeps it when it goes on. A subclass is
-    registered by ``@family(name)`` and found by ``config.family``.
+    together, and fills in ``run.frames_per_batch``, arguments of the environment and
+    ``config.compile``: a run is stored with what follows from the frames that it was begun with,
+    and keeps it when it goes on. A subclass is registered by ``@family(name)`` and found by
+    ``config.family``.
 
     Args:
         run: what is trained, and for how long.
@@ -51,7 +52,9 @@ class Family(ABC, Generic[Config]):
         self.config, self.ranks = config, ranks
         self.run = run
         self.check()
-        self.run = replace(run, frames_per_batch=self._frames_per_batch())
+        env_kwargs = {**config.env_arguments(run.env), **run.env_kwargs}
+        frames = self._frames_per_batch()
+        self.run = replace(run, frames_per_batch=frames, env_kwargs=env_kwargs)
         if config.compile == "auto":
             self.config = replace(config, compile=self._is_worth_compiling())
         #: Configuration of this rank's share.

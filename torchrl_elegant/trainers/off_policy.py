@@ -14,7 +14,7 @@ from torchrl_elegant.collectors.workers.buffer_writer import ROWS_KEPT
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.data import MultiStepFold, make_buffer
 from torchrl_elegant.data.multi_step import AHEAD, STEPS
-from torchrl_elegant.envs import EnvKeys
+from torchrl_elegant.envs import EnvKeys, Outcome
 from torchrl_elegant.trainers.environments import TRAIN, Environments, seed_of
 from torchrl_elegant.trainers.episode_returns import EpisodeReturns
 from torchrl_elegant.trainers.family import Family, family
@@ -132,16 +132,14 @@ class OffPolicy(Family[OffPolicyConfig]):
         collector = self.collector(environments, learner, self.run.frames_per_batch)
         # After construction, which warns about whole batches of random frames: these are meant.
         collector.init_random_frames = -(-self.share.warmup // self.ranks.count)
-        keys, fold = EnvKeys.of(environments.specs()), self._fold(environments)
+        outcome, fold = Outcome.of(environments.specs()), self._fold(environments)
         return SyncSource(
             collector,
             store,
             learner,
             keys=row_keys(learner),
             ranks=self.ranks.count,
-            returns=EpisodeReturns(
-                reward_key=keys.reward, done_key=keys.done, each=self.run.episode_log
-            ),
+            returns=EpisodeReturns(outcome=outcome, each=self.run.episode_log),
             fold=None if fold is None else fold(),
         )
 
@@ -175,8 +173,11 @@ class OffPolicy(Family[OffPolicyConfig]):
 
     def _fold(self, environments: Environments) -> Callable[[], MultiStepFold] | None:
         """Maker of the fold of this environment's steps; None where rows are stored as they are."""
-        fold, keys = self.share.fold, EnvKeys.of(environments.specs())
-        return fold and partial(fold, reward_key=keys.reward, done_key=keys.done)
+        fold = self.share.fold
+        if fold is None:
+            return None
+        keys = EnvKeys.of(environments.specs())
+        return partial(fold, reward_key=keys.reward, done_key=keys.done)
 
     def train(
         self, source: Source, learner: Learner, store: ReplayBuffer | None, watcher: Watcher

@@ -10,7 +10,7 @@ from torchrl_elegant.config.options import check_unused
 from torchrl_elegant.config.rates import ends_of, rate_text
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.data import shuffled
-from torchrl_elegant.envs import EnvKeys
+from torchrl_elegant.envs import Outcome
 from torchrl_elegant.trainers.environments import TRAIN, Environments, seed_of
 from torchrl_elegant.trainers.episode_returns import EpisodeReturns
 from torchrl_elegant.trainers.family import Family, family
@@ -88,8 +88,8 @@ class OnPolicy(Family[OnPolicyConfig]):
         self, environments: Environments, learner: Learner, store: ReplayBuffer | None
     ) -> Source:
         run = self.run
-        keys = EnvKeys.of(environments.specs())
-        returns = EpisodeReturns(reward_key=keys.reward, done_key=keys.done, each=run.episode_log)
+        outcome = Outcome.of(environments.specs())
+        returns = EpisodeReturns(outcome=outcome, each=run.episode_log)
         if self.has_workers:
             workers = self._workers(environments, learner)
             return WorkerRollouts(workers, learner, returns=returns)

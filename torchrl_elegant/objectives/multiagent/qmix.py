@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from tensordict import NestedKey, TensorDictBase, TensorDictParams
+from tensordict import NestedKey, TensorDictBase, TensorDictParams, unravel_key
 from tensordict.nn import TensorDictModule, TensorDictModuleBase
 from torch import Tensor, nn
 from torchrl.data import TensorSpec
 from torchrl.modules import QValueActor
 from torchrl.modules.models.multiagent import Mixer
 
-from torchrl_elegant.functional import chosen
+from torchrl_elegant.functional import chosen, path_of
 from torchrl_elegant.objectives.common.keys import StepKeys
 from torchrl_elegant.objectives.off_policy.dqn import QLearningLoss, values_of_choices
 from torchrl_elegant.objectives.off_policy.foreign_networks import ForeignNetwork
@@ -55,8 +55,9 @@ class QMixLoss(QLearningLoss):
         a'_i &= \arg\max Q_i(o'_i, \cdot) \quad \text{(double)}                                 \\
         L &= \ell(Q_{tot}(s, a), y)
 
-    r and d are those of the team: a reward of one number a row. The mixer decides which algorithm
-    this is: TorchRL's ``VDNMixer``, or ``QMixer`` of this package.
+    r and d are those of the team: a reward of one number a row, or one for each agent, which are
+    joined. The mixer decides which algorithm this is: TorchRL's ``VDNMixer``, or ``QMixer`` of this
+    package.
 
     It stands where TorchRL's ``QMixerLoss`` stands: same arguments, keys, output and target
     parameters. It differs by intent in this: ``double_dqn``, ``reduction`` and importance weights,
@@ -70,6 +71,8 @@ class QMixLoss(QLearningLoss):
     Keyword Args:
         double_dqn: let the online network choose the next actions; needs ``delay_value``.
         action_space: a name or a spec; by default that of the network.
+        team_reward: ``"mean"`` or ``"sum"`` over the agents, where the entry of the reward has one
+            for each, ``[*B, agents, 1]``.
 
     The others are TorchRL's: ``loss_function``, ``delay_value``, ``priority_key``, ``reduction``,
     ``use_prioritized_weights``.
@@ -111,11 +114,15 @@ class QMixLoss(QLearningLoss):
         delay_value: bool = True,
         double_dqn: bool = False,
         action_space: str | TensorSpec | None = None,
+        team_reward: Literal["mean", "sum"] = "mean",
         priority_key: str | None = None,
         reduction: str | None = None,
         use_prioritized_weights: str | bool = "auto",
     ) -> None:
+        if team_reward not in ("mean", "sum"):
+            raise ValueError(f"`team_reward` must be 'mean' or 'sum', got `{team_reward}`")
         super().__init__()
+        self.team_reward = team_reward
         local = self._take(
             local_value_network,
             loss_function=loss_function,
@@ -145,6 +152,18 @@ class QMixLoss(QLearningLoss):
         error = (value.detach() - target).abs()
         tensordict.set(self.tensor_keys.priority, error.unsqueeze(-1))
         return {"loss": self._reduce(loss, tensordict)}
+
+    def _target_value(self, tensordict: TensorDictBase, next_value: Tensor | None = None) -> Tensor:
+        key = ("next", self.tensor_keys.reward)
+        reward = tensordict.get(key)
+        if reward.ndim > tensordict.ndim + 1:  # of each agent
+            joined = reward.mean(-2) if self.team_reward == "mean" else reward.sum(-2)
+            tensordict = tensordict.copy()
+            if len(path := path_of(unravel_key(key))) > 2:
+                # The entries of a group may have the agents in their batch.
+                tensordict.get(path[:-1]).batch_size = tensordict.batch_size
+            tensordict.set(key, joined)
+        return super()._target_value(tensordict, next_value)
 
     def _next_value(self, after: TensorDictBase) -> Tensor:
         values = self._critic.target(after)[0]

@@ -15,7 +15,7 @@ from torchrl_elegant.algorithms import AlgorithmConfig
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.config.options import check, options_of
 from torchrl_elegant.config.text import UsageError
-from torchrl_elegant.envs import EnvKeys
+from torchrl_elegant.envs import Outcome
 from torchrl_elegant.trainers.episode_returns import EpisodeReturns
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.population.actor import StackedActor
@@ -64,10 +64,8 @@ class Members(ABC):
         self.envs_each, self.frames_per_batch = every // count, frames_per_batch
         self.rows = Rows(learners)
         self.actor = StackedActor(self.rows, self.generators)
-        keys = EnvKeys.of(env)
-        self.returns = [
-            EpisodeReturns(reward_key=keys.reward, done_key=keys.done) for _ in self.learners
-        ]
+        outcome = Outcome.of(env)
+        self.returns = [EpisodeReturns(outcome=outcome) for _ in self.learners]
         self._compile = configs[0].compile is True
         self._updates: dict[Any, StackedUpdate] = {}
         for learner in self.learners:

@@ -1,0 +1,122 @@
+"""Options that all algorithms for teams share, and how a group's parts are assembled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from torch import nn
+from torchrl.envs import EnvBase
+
+from torchrl_elegant.algorithms.base import AlgorithmConfig, Parts, check, check_unused, option
+from torchrl_elegant.algorithms.hterm import HTermConfig
+from torchrl_elegant.algorithms.off_policy import ActorCriticConfig, OffPolicyConfig
+from torchrl_elegant.config.options import options_of
+from torchrl_elegant.config.rates import Rate
+from torchrl_elegant.envs import EnvKeys
+from torchrl_elegant.modules.multiagent import Group, groups_of
+from torchrl_elegant.modules.multiagent.build import build_team_critic
+from torchrl_elegant.modules.multiagent.critics import Sees
+from torchrl_elegant.objectives.multiagent.maddpg import Others
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeamOptions(AlgorithmConfig):
+    """Options of algorithms for teams; stands before the algorithm for one agent.
+
+    Builders are given a ``Group`` in the place of the environment.
+    """
+
+    teams: ClassVar[bool] = True
+    example: ClassVar[str] = "vmas/navigation"
+
+    gamma: float = 0.9
+    max_grad_norm: float | None = 5.0
+    num_cells: tuple[int, ...] = (128, 128)
+    activation: str = "tanh"
+    share_parameters: bool = option(
+        True, "one network for all agents of a group; else each has its own", topic="team"
+    )
+    agent_id: bool = option(False, "append the agent's number to what its networks read")
+    # Of single agents.
+    normalize_observation: bool = option(False, has_text=False)
+    normalize_value: bool = option(False, has_text=False)
+    hterm: HTermConfig | None = option(None, has_text=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for item in fields(self):
+            offered = item.name in options_of(type(self)) or item.name == "networks"
+            value, way_out = getattr(self, item.name), "algorithms for one agent have it"
+            same = offered or value == item.default
+            check(same, item.name, f"stay {item.default} with {self.name}", value, way_out)
+        way_out = "networks of their own tell the agents apart already"
+        alone = not self.agent_id or self.share_parameters
+        check(alone, "agent_id", "be false with share_parameters=false", True, way_out)
+
+    @property
+    def settled(self) -> tuple[str, ...]:
+        return (*super().settled, "share_parameters", "agent_id")
+
+    def build_actor(self, env: Any) -> nn.Module:
+        return super().build_actor(env.one_agent)  # type: ignore[misc]
+
+    def assemble(self, env: EnvBase) -> Parts:
+        options = {"share_parameters": self.share_parameters, "agent_id": self.agent_id}
+        groups = [group.with_agents(**options) for group in groups_of(env).values()]
+        return self._assemble_group(env, groups[0])
+
+    def _assemble_group(self, env: EnvBase, group: Group) -> Parts:
+        parts, keys = self.build(group), EnvKeys.of_group(env, group.action)
+        parts.max_grad_norm = self.max_grad_norm
+        parts.loss.set_keys(
+            action=keys.action, reward=keys.reward, done=keys.done, terminated=keys.terminated
+        )
+        return parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeamReplayOptions(TeamOptions, OffPolicyConfig):
+    """Options of algorithms for teams that learn from a replay buffer."""
+
+    batch_size: int = 128
+    updates_per_frame: float = 1 / 6
+    # Rows are single steps.
+    n_steps: int = option(1, has_text=False)
+    long_return_weight: float = option(0.0, has_text=False)
+    long_return_steps: int = option(16, has_text=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeamCriticOptions(TeamReplayOptions, ActorCriticConfig):
+    """Options of algorithms for teams with actors, and critics of what the team does."""
+
+    actor_lr: Rate = 5e-4
+    critic_lr: Rate = 5e-4
+    critic_sees: Sees = option(
+        "all", "agents whose observations and actions an agent's critic reads", topic="team"
+    )
+    others: Others = option(
+        "stored",
+        "actions of the other agents where an actor learns: the stored ones, or those of their "
+        "policies, which makes each follow the values of all",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.critic_sees == "own":
+            check_unused(self, "others", mode="critic_sees=own", other="critic_sees=all")
+
+    @property
+    def settled(self) -> tuple[str, ...]:
+        return (*super().settled, "critic_sees")
+
+    def build_critic(self, env: Any) -> nn.Module:
+        """Make the critics of the group ``env``."""
+        networks = self.network_options(self.critic_keys, of="critics")
+        return build_team_critic(env, sees=self.critic_sees, num_critics=self.members, **networks)
+
+    @property
+    def acted_by_others(self) -> Others:
+        """Actions of the others, where a critic that sees its own agent needs no copies of rows."""
+        return self.others if self.critic_sees == "all" else "policy"
