@@ -177,7 +177,7 @@ def ramp_lr(optimizer: torch.optim.Optimizer, *rates: Rate) -> tuple[Ramp, ...]:
     """
     each = zip(rates, range(len(optimizer.param_groups)), strict=True)
     return tuple(
-        ramp for rate, index in each for ramp in ramp_to(rate, _LearningRate(optimizer, index))
+        ramp for rate, index in each for ramp in ramp_to(rate, LearningRate(optimizer, index))
     )
 
 
@@ -242,7 +242,7 @@ class KLRate:
 
 
 @dataclass(frozen=True)
-class _LearningRate:
+class LearningRate:
     """Sets the learning rate of a parameter group."""
 
     optimizer: torch.optim.Optimizer

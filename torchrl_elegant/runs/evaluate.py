@@ -143,12 +143,13 @@ def policy_path(folder: str | Path, policy: Literal["final", "best"]) -> Path:
 def _refuse_another_policy(policy: Policy, env: EnvBase, path: Path, name: str) -> None:
     """Let the policy act once on made-up observations: sizes that do not fit are told here."""
     keys, made_up = policy.actor.in_keys, env.fake_tensordict()
-    wanted = made_up.get(env.action_key).shape
+    wanted = [made_up.get(key).shape for key in env.action_keys]
     try:
         # No action at all may be chosen under a mask of zeros.
         seen = made_up.select(*keys).apply(lambda x: x | True if x.dtype == torch.bool else x)
         with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
-            found = policy.actor(seen).get(env.action_key).shape
+            acted = policy.actor(seen)
+        found = [acted.get(key).shape for key in env.action_keys]
     except (RuntimeError, KeyError, ValueError):
         found = None
     if found != wanted:
@@ -159,5 +160,6 @@ def _refuse_another_policy(policy: Policy, env: EnvBase, path: Path, name: str) 
         raise UsageError(
             f"`run` must hold a policy of its own environment, got {str(path)!r}, trained on "
             f"{policy.metadata.get('env')!r}, which does not fit {name!r} with {sizes} and actions "
-            f"{tuple(wanted[batch:])}; put the run's own policy back"
+            f"{', '.join(str(tuple(shape[batch:])) for shape in wanted)}; put the run's own policy "
+            "back"
         )

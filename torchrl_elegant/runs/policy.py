@@ -15,6 +15,7 @@ from torch import nn
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.config.text import UsageError, nearest
+from torchrl_elegant.functional import path_of
 from torchrl_elegant.modules import (
     CategoricalActor,
     DeterministicActor,
@@ -26,6 +27,7 @@ from torchrl_elegant.modules import (
     NoSpecification,
     SquashedGaussianActor,
 )
+from torchrl_elegant.modules.multiagent.actors import GroupActors
 from torchrl_elegant.runs.exported.actions import Observed, PlainActions
 from torchrl_elegant.runs.exported.ensemble import EnsembleActor
 from torchrl_elegant.runs.exported.policy_file import PolicyFileError, read_page, write_page
@@ -44,6 +46,7 @@ BUILDERS: dict[str, Callable[..., TensorDictModuleBase]] = {
 }
 # They name others.
 BUILDERS["NormalizedActor"] = partial(NormalizedActor.from_spec, BUILDERS)
+BUILDERS["GroupActors"] = partial(GroupActors.from_spec, BUILDERS)
 BUILDERS["EnsembleActor"] = partial(EnsembleActor.from_spec, BUILDERS)
 
 
@@ -144,8 +147,9 @@ class Policy:
     """A trained policy for a plain Gymnasium loop: `action = policy(observation)`.
 
     Observations are arrays, or mappings of arrays where the environment's are; rows in front pass
-    through. Actions are in the environment's own units. A call gives the best action, `sample` one
-    that is drawn as in training.
+    through. Actions are in the environment's own units; those of several groups of agents come as
+    a mapping, by their keys. A call gives the best action, `sample` one that is drawn as in
+    training.
 
     Args:
         actor: the actor, with `in_keys` among the observations and an `action` to write.
@@ -161,7 +165,8 @@ class Policy:
     def __init__(self, actor: TensorDictModuleBase, metadata: Mapping[str, Any]) -> None:
         self.actor = actor
         self.metadata = dict(metadata)
-        self._action_key = "action" if "action" in actor.out_keys else actor.out_keys[0]
+        acted = [key for key in actor.out_keys if path_of(key)[-1] == "action"]
+        self._action_keys = acted or actor.out_keys[:1]
         self.in_own_units = PlainActions(metadata).to(device_of(actor))
         self.observed = Observed.of(actor.in_keys, metadata, _shapes(actor))
 
@@ -171,10 +176,10 @@ class Policy:
         page = read_page(path)
         return cls(_build(page, path, device), page["metadata"])
 
-    def __call__(self, observation: Any) -> np.ndarray:
+    def __call__(self, observation: Any) -> Any:
         return self._act(observation, ExplorationType.DETERMINISTIC)
 
-    def sample(self, observation: Any) -> np.ndarray:
+    def sample(self, observation: Any) -> Any:
         """An action drawn from the policy's distribution, or with the exploration of training.
 
         A deterministic actor of a class that is not this package's is stored without noise: it
@@ -210,13 +215,17 @@ class Policy:
 
     def action(self, data: TensorDict) -> torch.Tensor:
         """The action in the environment's units, at observations of the actor's own form."""
-        return self.in_own_units(self.actor(data).get(self._action_key))
+        return self.in_own_units(self.actor(data).get(self._action_keys[0]))
 
-    def _act(self, observation: Any, mode: ExplorationType) -> np.ndarray:
+    def _act(self, observation: Any, mode: ExplorationType) -> Any:
         data = self.observed(observation, self.device)
         with torch.no_grad(), set_exploration_type(mode):
-            # A single action is a scalar, as simulators want it, and not an array without axes.
-            return self.action(data).cpu().numpy()[()]
+            self.actor(data)
+        # A single action is a scalar, as simulators want it, and not an array without axes.
+        each = {
+            key: self.in_own_units(data.get(key)).cpu().numpy()[()] for key in self._action_keys
+        }
+        return each if len(each) > 1 else each[self._action_keys[0]]
 
 
 def new_file(path: str | Path, *, option: str = "path") -> Path:

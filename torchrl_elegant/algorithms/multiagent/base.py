@@ -10,6 +10,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms.base import AlgorithmConfig, Parts, check, check_unused, option
 from torchrl_elegant.algorithms.hterm import HTermConfig
+from torchrl_elegant.algorithms.multiagent.joined import joined_parts
 from torchrl_elegant.algorithms.off_policy import ActorCriticConfig, OffPolicyConfig
 from torchrl_elegant.config.options import options_of
 from torchrl_elegant.config.rates import Rate
@@ -56,7 +57,9 @@ class TeamOptions(AlgorithmConfig):
 
     @property
     def settled(self) -> tuple[str, ...]:
-        return (*super().settled, "share_parameters", "agent_id")
+        offered = options_of(type(self))
+        single = (name for name in super().settled if name in offered)
+        return (*single, "share_parameters", "agent_id")
 
     def build_actor(self, env: Any) -> nn.Module:
         return super().build_actor(env.one_agent)  # type: ignore[misc]
@@ -64,7 +67,7 @@ class TeamOptions(AlgorithmConfig):
     def assemble(self, env: EnvBase) -> Parts:
         options = {"share_parameters": self.share_parameters, "agent_id": self.agent_id}
         groups = [group.with_agents(**options) for group in groups_of(env).values()]
-        return self._assemble_group(env, groups[0])
+        return joined_parts({group.path: self._assemble_group(env, group) for group in groups})
 
     def _assemble_group(self, env: EnvBase, group: Group) -> Parts:
         parts, keys = self.build(group), EnvKeys.of_group(env, group.action)

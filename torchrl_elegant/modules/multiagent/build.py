@@ -61,7 +61,7 @@ def build_team_value(
     >>> env = make_env("vmas/navigation", 2)
     >>> critic = build_team_value(groups_of(env)["agents"], num_cells=(8,))
     >>> critic(env.reset())["agents", "state_value"].shape
-    torch.Size([2, 3, 1])
+    torch.Size([2, 4, 1])
     """
     key = group.key("state_value")
     if sees == "own":

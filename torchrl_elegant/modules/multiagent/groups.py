@@ -40,6 +40,11 @@ class Group:
     observation_spec_unbatched: Composite
     full_action_spec_unbatched: Composite
 
+    @property
+    def path(self) -> str:
+        """Its name as one word."""
+        return "_".join(path_of(self.name))
+
     def key(self, name: str) -> NestedKey:
         """The key of an entry of the group."""
         return unravel_key((*path_of(self.name), name))
