@@ -6,7 +6,15 @@ from torchrl_elegant.objectives.compiled.loss import CompiledLoss
 from torchrl_elegant.objectives.hamiltonian.loss import HamiltonianLoss
 from torchrl_elegant.objectives.hamiltonian.term import HamiltonianTerm
 from torchrl_elegant.objectives.hamiltonian.with_loss import WithHamiltonian
-from torchrl_elegant.objectives.multiagent import MADDPGLoss, MATD3Loss, QMixLoss
+from torchrl_elegant.objectives.multiagent import (
+    IPPOLoss,
+    MADDPGLoss,
+    MAPPOLoss,
+    MATD3Loss,
+    QMixLoss,
+    TeamGAE,
+    TeamVTrace,
+)
 from torchrl_elegant.objectives.off_policy.ddpg import DDPGLoss
 from torchrl_elegant.objectives.off_policy.discrete_sac import DiscreteSACLoss
 from torchrl_elegant.objectives.off_policy.dqn import DQNLoss
@@ -30,10 +38,12 @@ __all__ = [
     "DiscreteSACLoss",
     "HamiltonianLoss",
     "HamiltonianTerm",
+    "IPPOLoss",
     "LeanHardUpdate",
     "LeanSoftUpdate",
     "LongReturnFit",
     "MADDPGLoss",
+    "MAPPOLoss",
     "MATD3Loss",
     "ModSACLoss",
     "QMixLoss",
@@ -41,6 +51,8 @@ __all__ = [
     "RolloutLoss",
     "SACLoss",
     "TD3Loss",
+    "TeamGAE",
+    "TeamVTrace",
     "UpdateLoss",
     "VTrace",
     "WithHamiltonian",

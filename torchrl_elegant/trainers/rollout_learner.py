@@ -10,6 +10,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 
 from torchrl_elegant.algorithms import Parts
+from torchrl_elegant.data.running_statistics import alone
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.loss_adapter import as_rollout_loss
 
@@ -30,6 +31,7 @@ class RolloutLearner(Learner):
         super().__init__(parts, **options)
         self.target_kl, self.kl_rate = parts.target_kl, parts.kl_rate
         self._rollout_loss = as_rollout_loss(parts.loss)
+        self._rollout_loss.connect(alone if self.ranks is None else self.ranks.gather)
         self._epochs = 0
 
     def rows(self, rollout: TensorDictBase) -> TensorDictBase:

@@ -68,6 +68,12 @@ def test_any_number_of_batch_dimensions(direct, shape, normalize):
     assert direct
 
 
+def test_a_dimension_may_stay_apart_when_advantages_are_normalized(direct):
+    theirs, ours = twins(normalize_advantage=True, normalize_advantage_exclude_dims=(0,))
+    assert_equal_losses(theirs, ours, make_rows(ours.actor_network, 5, 6))
+    assert direct
+
+
 @pytest.mark.parametrize("change", ["number", "tensor", "in place", "data"])
 @pytest.mark.parametrize("asymmetric", [False, True])
 def test_bounds_follow_their_schedule(direct, change, asymmetric):
@@ -106,7 +112,6 @@ def test_coefficients_follow_their_schedule(direct):
         {"delay_actor": True},
         {"max_importance_ratio": 1.1},
         {"separate_losses": True},
-        {"normalize_advantage": True, "normalize_advantage_exclude_dims": (0,)},
         {"reduction": "sum"},
         {"reduction": "none"},
         {"functional": False},

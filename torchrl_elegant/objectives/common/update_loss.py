@@ -9,6 +9,8 @@ from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
 
+from torchrl_elegant.data.running_statistics import Gather
+
 
 @runtime_checkable
 class UpdateLoss(Protocol):
@@ -67,6 +69,9 @@ class RolloutLoss(UpdateLoss, Protocol):
 
     def divergence(self, rows: TensorDictBase) -> Tensor:
         """Divergence of the policy from the one that collected ``rows``."""
+
+    def connect(self, gather: Gather) -> None:
+        """Take the function that brings statistics of all ranks together."""
 
 
 def minimized(terms: Mapping[str, Tensor]) -> Tensor:

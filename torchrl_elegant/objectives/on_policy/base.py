@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -16,17 +16,16 @@ from torch import Tensor
 from torchrl.objectives import LossModule
 from torchrl.objectives.utils import ValueEstimators, default_value_kwargs
 
+from torchrl_elegant.data.running_statistics import Gather
 from torchrl_elegant.functional import clipped_value_loss, value_loss
 from torchrl_elegant.functional.gradients import add_gradients
 from torchrl_elegant.modules import StateValue, StochasticActor
 from torchrl_elegant.objectives.common.bound_networks import BoundNetworks
 from torchrl_elegant.objectives.common.update_loss import UpdateDefaults
 from torchrl_elegant.objectives.on_policy import written_gradients as written
-from torchrl_elegant.objectives.on_policy.gae import GAE
+from torchrl_elegant.objectives.on_policy.gae import GAE, WholeRollouts
 from torchrl_elegant.objectives.on_policy.plain_rows import are_plain
 from torchrl_elegant.objectives.on_policy.vtrace import VTrace
-
-_ESTIMATORS = {ValueEstimators.GAE: GAE, ValueEstimators.VTrace: VTrace}
 
 
 class OnPolicyLoss(UpdateDefaults, BoundNetworks, LossModule):
@@ -43,9 +42,16 @@ class OnPolicyLoss(UpdateDefaults, BoundNetworks, LossModule):
     rows that this short way does not cover (``_is_direct``) and over other networks, the loss is
     TorchRL's.
 
+    ``estimators`` are those of this package, by TorchRL's names.
+
     The same loss has two forms: ``update_terms`` for autograd, and ``backward_terms`` with
     gradients written out. One test holds them together over all options, plain and compiled.
     """
+
+    estimators: ClassVar[Mapping[ValueEstimators, type[WholeRollouts]]] = {
+        ValueEstimators.GAE: GAE,
+        ValueEstimators.VTrace: VTrace,
+    }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -154,6 +160,9 @@ class OnPolicyLoss(UpdateDefaults, BoundNetworks, LossModule):
         moved = (value - tensordict.get(self.tensor_keys.value)).abs()
         return {"value_clip_fraction": (moved > self.clip_value).to(value.dtype).mean()}
 
+    def connect(self, gather: Gather) -> None:
+        """Do nothing: this loss keeps no statistics of what it is shown."""
+
     def estimate(self, rollout: TensorDictBase) -> TensorDictBase:
         """See ``RolloutLoss``."""
         ours = self._networks_are_ours or not self.functional
@@ -199,12 +208,12 @@ class OnPolicyLoss(UpdateDefaults, BoundNetworks, LossModule):
     def make_value_estimator(
         self, value_type: ValueEstimators | None = None, **hyperparams: Any
     ) -> OnPolicyLoss:
-        kind = ValueEstimators.GAE if value_type is None else value_type
-        if kind not in _ESTIMATORS:
+        kind = self.default_value_estimator if value_type is None else value_type
+        if kind not in self.estimators:
             return super().make_value_estimator(value_type, **hyperparams)
         self.value_type = kind
         hyperparams = default_value_kwargs(kind) | hyperparams
-        self._value_estimator = _ESTIMATORS[kind].for_loss(self, **hyperparams)
+        self._value_estimator = self.estimators[kind].for_loss(self, **hyperparams)
         self._forward_value_estimator_keys()
         return self
 
@@ -237,5 +246,14 @@ class OnPolicyLoss(UpdateDefaults, BoundNetworks, LossModule):
             and self.critic_coeff is not None
             and self._is_usual()
             and not any(key in tensordict for key in self._loss_mask_keys())
-            and are_plain(tensordict, constant=keys.action, columns=columns)
+            and are_plain(
+                tensordict,
+                shape=self._row_shape(tensordict),
+                constant=keys.action,
+                columns=columns,
+            )
         )
+
+    def _row_shape(self, tensordict: TensorDictBase) -> torch.Size:
+        """Shape of a log-probability."""
+        return tensordict.batch_size

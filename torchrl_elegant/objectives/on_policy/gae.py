@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -38,7 +39,11 @@ class WholeRollouts(ValueEstimatorBase):
             )
 
     def _is_direct(self, tensordict: TensorDictBase) -> bool:
-        unusual = (
+        return isinstance(self.value_network, StateValue) and not self._is_unusual(tensordict)
+
+    def _is_unusual(self, tensordict: TensorDictBase) -> bool:
+        """True for options and rollouts that TorchRL's own code covers alone."""
+        return bool(
             self.shifted
             # TorchRL keeps the network out of the graph: gradients can come from the rollout alone.
             or (self.differentiable and tensordict.requires_grad)
@@ -47,17 +52,29 @@ class WholeRollouts(ValueEstimatorBase):
             or self.num_chunks is not None
             or self.group_key is not None
         )
-        return isinstance(self.value_network, StateValue) and not unusual
+
+    def _steps(
+        self, tensordict: TensorDictBase, value: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Reward, terminated and done in the shape of values, and the discount."""
+        keys, after = self.tensor_keys, tensordict.get("next")
+        reward, done = after.get(keys.reward), after.get(keys.done)
+        gamma = self._discount(tensordict, reward)
+        return reward, after.get(keys.terminated, done), done, gamma
 
     def _values(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
         """Values before and after each step, ``[*B, T, 1]``; writes them into ``tensordict``."""
-        keys, network = self.tensor_keys, self.value_network
+        key, network = self.tensor_keys.value, self.value_network
         after = tensordict.get("next")
-        pairs = [torch.stack([tensordict.get(key), after.get(key)]) for key in network.in_keys]
-        value, next_value = network.values(pairs)
-        tensordict.set(keys.value, value)
-        after.set(keys.value, next_value)
+        pairs = [torch.stack([tensordict.get(k), after.get(k)]) for k in network.in_keys]
+        value, next_value = self._judged(pairs)
+        tensordict.set(key, value)
+        after.set(key, next_value)
         return value, next_value
+
+    def _judged(self, observation: Sequence[Tensor]) -> Tensor:
+        """Values of observations in the order of the network's ``in_keys``."""
+        return self.value_network.values(observation)
 
     def _discount(self, tensordict: TensorDictBase, reward: Tensor) -> Tensor:
         gamma = self.gamma.to(reward.device)
@@ -84,20 +101,20 @@ class GAE(WholeRollouts, torchrl_value.GAE):
     torch.Size([2, 5, 1])
     """
 
-    def _is_direct(self, tensordict: TensorDictBase) -> bool:
-        return not self.auto_reset_env and super()._is_direct(tensordict)
+    def _is_unusual(self, tensordict: TensorDictBase) -> bool:
+        return self.auto_reset_env or super()._is_unusual(tensordict)
 
     def _estimate(self, tensordict: TensorDictBase, dim: int) -> TensorDictBase:
-        keys, after = self.tensor_keys, tensordict.get("next")
+        keys = self.tensor_keys
         value, next_value = self._values(tensordict)
-        reward, done = after.get(keys.reward), after.get(keys.done)
+        reward, terminated, done, gamma = self._steps(tensordict, value)
         advantage = gae(
             reward,
             value,
             next_value,
-            after.get(keys.terminated, done),
+            terminated,
             done,
-            gamma=self._discount(tensordict, reward),
+            gamma=gamma,
             lmbda=self.lmbda.to(reward.device),
             dim=dim,
         )

@@ -2,44 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 
 
 def are_plain(
-    tensordict: TensorDictBase, *, constant: NestedKey, columns: Iterable[NestedKey]
+    tensordict: TensorDictBase,
+    *,
+    shape: Sequence[int],
+    constant: NestedKey,
+    columns: Iterable[NestedKey],
 ) -> bool:
-    """True if ``constant`` is there without a gradient, and each of ``columns`` is ``[*B, 1]``.
+    """True if ``constant`` is there without a gradient, and each of ``columns`` is ``[*shape, 1]``.
 
     >>> import torch
     >>> from tensordict import TensorDict
     >>> rows = TensorDict({"action": torch.zeros(3, 2), "advantage": torch.zeros(3, 1)}, [3])
-    >>> are_plain(rows, constant="action", columns=["advantage"])
+    >>> are_plain(rows, shape=rows.shape, constant="action", columns=["advantage"])
     True
     """
-    given, shape = tensordict.get(constant, None), (*tensordict.batch_size, 1)
+    given = tensordict.get(constant, None)
     if given is None or given.requires_grad:
         return False
     found = [tensordict.get(key, None) for key in columns]
-    return all(x is not None and x.shape == shape for x in found)
+    return all(x is not None and x.shape == (*shape, 1) for x in found)
 
 
-def is_plain_log_prob(tensordict: TensorDictBase, key: NestedKey) -> bool:
-    """True if a stored log-probability is there, ``[*B]``, and without gradient.
+def is_plain_log_prob(tensordict: TensorDictBase, key: NestedKey, *, shape: Sequence[int]) -> bool:
+    """True if a stored log-probability is there, of ``shape``, and without gradient.
 
     >>> import torch
     >>> from tensordict import TensorDict
-    >>> is_plain_log_prob(TensorDict({"log_prob": torch.zeros(3)}, [3]), "log_prob")
+    >>> is_plain_log_prob(TensorDict({"log_prob": torch.zeros(3)}, [3]), "log_prob", shape=[3])
     True
     """
-    shape, drawn = tensordict.batch_size, tensordict.get(key, None)
+    shape, drawn = tuple(shape), tensordict.get(key, None)
     if drawn is None or drawn.requires_grad:
         return False
     if drawn.shape == (*shape, 1) and shape:
         raise ValueError(
-            f"`{key}` must have the shape of the batch, {tuple(shape)}, got "
+            f"`{key}` must have the shape of the batch, {shape}, got "
             f"`{tuple(drawn.shape)}`, which would pair every row with every other; squeeze its "
             "last dimension"
         )

@@ -82,6 +82,9 @@ class ClipPPOLoss(OnPolicyLoss, objectives.ClipPPOLoss):
         return clipped_surrogate_slope(log_ratio, self._advantage(tensordict), *bounds)
 
     def _advantage(self, tensordict: TensorDictBase) -> Tensor:
+        if self.normalize_advantage and self.normalize_advantage_exclude_dims:
+            advantage = tensordict.get(self.tensor_keys.advantage)
+            return self._standardize_advantage(advantage, tensordict).squeeze(-1)
         advantage = super()._advantage(tensordict)
         return standardized(advantage) if self.normalize_advantage else advantage
 
@@ -107,12 +110,11 @@ class ClipPPOLoss(OnPolicyLoss, objectives.ClipPPOLoss):
     def _is_usual(self) -> bool:
         return (
             not (self.separate_losses or self.delay_actor)
-            and not self.normalize_advantage_exclude_dims
             and self.max_importance_ratio is None
             and self._entropy_coeff_map is None
             and self._has_critic
         )
 
     def _is_direct(self, tensordict: TensorDictBase) -> bool:
-        drawn = self.tensor_keys.sample_log_prob
-        return super()._is_direct(tensordict) and is_plain_log_prob(tensordict, drawn)
+        drawn, shape = self.tensor_keys.sample_log_prob, self._row_shape(tensordict)
+        return super()._is_direct(tensordict) and is_plain_log_prob(tensordict, drawn, shape=shape)

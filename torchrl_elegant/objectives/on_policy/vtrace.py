@@ -65,17 +65,17 @@ class VTrace(WholeRollouts, torchrl_value.VTrace):
         return ours and super()._is_direct(tensordict)
 
     def _estimate(self, tensordict: TensorDictBase, dim: int) -> TensorDictBase:
-        keys, after = self.tensor_keys, tensordict.get("next")
+        keys = self.tensor_keys
         value, next_value = self._values(tensordict)
-        reward, done = after.get(keys.reward), after.get(keys.done)
+        reward, terminated, done, gamma = self._steps(tensordict, value)
         advantage, target, weight = vtrace(
             self._log_ratio(tensordict).view_as(value),
             reward,
             value,
             next_value,
-            after.get(keys.terminated, done),
+            terminated,
             done,
-            gamma=self._discount(tensordict, reward),
+            gamma=gamma,
             lmbda=self.lmbda,
             rho_max=self.rho_thresh.to(reward.device),
             c_max=self.c_thresh.to(reward.device),
