@@ -76,6 +76,19 @@ class OffPolicyLoss(UpdateDefaults, TorchRLContract, LossModule):
         """Values of the stored actions, ``[N, *B]``, which train all N critics."""
         return self._critic.online(tensordict, tensordict.get(self.tensor_keys.action))
 
+    def _acted_values(
+        self,
+        rows: TensorDictBase,
+        seen: TensorDictBase,
+        action: Tensor,
+        members: int | None = None,
+    ) -> Tensor:
+        """Values of the policy's actions, ``[N, *B]``, by the first ``members`` or all critics.
+
+        They train the actions alone. ``seen`` is ``rows`` with what the actor has written there.
+        """
+        return self._critic.frozen(seen, action, members)
+
     @torch.no_grad()
     def _target_value(self, tensordict: TensorDictBase, next_value: Tensor | None = None) -> Tensor:
         """y, ``[*B]``; through the loss's value estimator where that is not the plain one."""

@@ -209,7 +209,8 @@ class SACLoss(TemperatureLoss):
         """Equation (7); reaches the actor alone. Metadata: ``log_prob``, ``alpha``, ``value``."""
         self._bound_temperature()
         action, log_prob = self._actor.sample(tensordict, shows=self._shows_distribution)
-        value = self._over_members(self._critic.frozen(tensordict, action), self.actor_q)
+        values = self._acted_values(tensordict, tensordict, action)
+        value = self._over_members(values, self.actor_q)
         if value.shape[value.ndim - log_prob.ndim :] != log_prob.shape:
             raise RuntimeError(
                 f"the value must have the shape of the log-prob, got `{tuple(value.shape)}` and "

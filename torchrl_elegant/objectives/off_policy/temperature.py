@@ -83,13 +83,27 @@ class TemperatureLoss(OffPolicyLoss):
             return -float(torch.Size(shape).numel())
         spec = self._action_spec
         spec = getattr(self.actor_network, "spec", None) if spec is None else spec
-        size = _action_size(spec, self.tensor_keys.action)
+        size = self._action_size(spec)
         if size is None:
             raise RuntimeError(
                 "`target_entropy` 'auto' needs the action's size, got an actor without a spec; "
                 "pass `action_spec` or a number as `target_entropy`"
             )
         return -float(size)
+
+    def _action_size(self, spec: TensorSpec | None) -> int | None:
+        """Numbers in one action, without the batch dimensions of its spec; None without a spec."""
+        container: torch.Size = torch.Size([])
+        if isinstance(spec, Composite):
+            key = self.tensor_keys.action
+            holder = spec[key[:-1]] if isinstance(key, tuple) and len(key) > 1 else spec
+            container, spec = holder.shape, spec[key]
+        if spec is None:
+            return None
+        leaves = [spec]
+        if isinstance(spec, Composite):
+            leaves = [leaf for leaf in spec.values(True, True) if leaf is not None]
+        return sum(leaf.shape[len(container) :].numel() for leaf in leaves)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         _ = self.target_entropy  # computed late, and still in every checkpoint
@@ -98,20 +112,6 @@ class TemperatureLoss(OffPolicyLoss):
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         _ = self.target_entropy
         return super().load_state_dict(state_dict, *args, **kwargs)
-
-
-def _action_size(spec: TensorSpec | None, key: Any) -> int | None:
-    """Numbers in one action, without the batch dimensions of its spec; None without a spec."""
-    container: torch.Size = torch.Size([])
-    if isinstance(spec, Composite):
-        holder = spec[key[:-1]] if isinstance(key, tuple) and len(key) > 1 else spec
-        container, spec = holder.shape, spec[key]
-    if spec is None:
-        return None
-    leaves = [spec]
-    if isinstance(spec, Composite):
-        leaves = [leaf for leaf in spec.values(True, True) if leaf is not None]
-    return sum(leaf.shape[len(container) :].numel() for leaf in leaves)
 
 
 def temperature_from(
