@@ -173,7 +173,8 @@ class TD3Loss(OffPolicyLoss):
         self, tensordict: TensorDictBase, members: int | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Actor's loss over the first ``members`` critics; None for all."""
-        values = self._acted_values(tensordict, *self._actor.online(tensordict), members)  # [N, *B]
+        seen, action = self._actor.online(tensordict)
+        values = self._acted_values(tensordict, seen, action, members)  # [N, *B]
         value = values[0] if self.actor_q == "first" else reduce_members(values, self.actor_q)
         return self._reduce(-value, tensordict), self._about_actor(values.detach())
 
