@@ -10,6 +10,8 @@ from torchrl_elegant.algorithms.dqn import D3QNConfig, DoubleDQNConfig, DQNConfi
 from torchrl_elegant.algorithms.hterm import HTermConfig
 from torchrl_elegant.algorithms.modsac import ModSACConfig
 from torchrl_elegant.algorithms.multiagent.maddpg import MADDPGConfig, MATD3Config
+from torchrl_elegant.algorithms.multiagent.mappo import IPPOConfig, MAPPOConfig
+from torchrl_elegant.algorithms.multiagent.masac import ISACConfig, MASACConfig
 from torchrl_elegant.algorithms.multiagent.qmix import QMIXConfig, VDNConfig
 from torchrl_elegant.algorithms.off_policy import ActorCriticConfig, OffPolicyConfig
 from torchrl_elegant.algorithms.on_policy import OnPolicyConfig
@@ -36,7 +38,11 @@ __all__ = [
     "DuelingDQNConfig",
     "EveryUpdate",
     "HTermConfig",
+    "IPPOConfig",
+    "ISACConfig",
     "MADDPGConfig",
+    "MAPPOConfig",
+    "MASACConfig",
     "MATD3Config",
     "ModSACConfig",
     "OffPolicyConfig",

@@ -202,6 +202,8 @@ _TEAM = {"num_envs": 60, "total_frames": 300_000}
 
 TEAMS: Mapping[str, Mapping[str, Settings]] = {
     "maddpg": {"vmas/*": _TEAM},
+    "mappo": {"vmas/*": {**_TEAM, "num_envs": 120, "frames_per_batch": 12_000}},
+    "masac": {"vmas/*": {**_TEAM, "alpha": 0.01}},
     "matd3": {"vmas/*": _TEAM},
     "vdn": {"vmas/*": _TEAM},
 }
