@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 import torch
 from tensordict import TensorDict
@@ -156,6 +158,41 @@ def test_weights_and_reductions():
     weight = torch.rand(ROWS)
     weighted = value(data.clone().set("priority_weight", weight))
     torch.testing.assert_close(weighted, (rows * weight).sum() / weight.sum())
+
+
+class OtherModule(TensorDictModule):
+    """A class that the loss does not know, and calls as a TensorDict module."""
+
+
+@pytest.mark.filterwarnings("ignore:No target network updater")
+@pytest.mark.parametrize("kind", ["vdn", "qmix"])
+def test_a_mixer_is_called_on_the_parameters_that_count(kind):
+    known = mixer_of(kind)
+    other = OtherModule(known.module, known.in_keys, known.out_keys)
+    local, data = local_network(), batch(ROWS)
+    plain, called = (QMixLoss(local, mixer, **CATEGORICAL) for mixer in (known, other))
+    assert type(plain._mixer) is not type(called._mixer)
+
+    def same(data):
+        torch.testing.assert_close(plain(data.clone())["loss"], called(data.clone())["loss"])
+
+    same(data)
+    for loss in (plain, called):
+        torch.manual_seed(2)
+        for params in (loss.mixer_network_params, loss.target_mixer_network_params):
+            for value in params.values(True, True):
+                value.data.normal_()
+    same(data)
+    if kind == "qmix":
+        guests = plain.mixer_network_params.data.clone().apply(torch.ones_like)
+        before = plain(data.clone())["loss"]
+        with guests.to_module(plain.mixer_network_params):
+            inside = plain(data.clone())["loss"]
+        with guests.to_module(called.mixer_network_params):
+            torch.testing.assert_close(inside, called(data.clone())["loss"])
+        assert inside != before
+    plain, called = deepcopy(plain).double(), deepcopy(called).double()
+    same(data.apply(lambda x: x.double() if x.is_floating_point() else x))
 
 
 @pytest.mark.filterwarnings("ignore:No target network updater")

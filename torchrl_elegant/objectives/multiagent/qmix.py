@@ -17,8 +17,9 @@ from torchrl_elegant.functional import chosen, path_of
 from torchrl_elegant.objectives.common.keys import StepKeys
 from torchrl_elegant.objectives.off_policy.dqn import QLearningLoss, values_of_choices
 from torchrl_elegant.objectives.off_policy.foreign_networks import ForeignNetwork
-from torchrl_elegant.objectives.off_policy.own_networks import q_network_calls
+from torchrl_elegant.objectives.off_policy.own_networks import OwnNetwork, q_network_calls
 from torchrl_elegant.objectives.off_policy.torchrl_contract import read_keys
+from torchrl_elegant.objectives.off_policy.torchrl_networks import is_plain_call
 
 
 @dataclass
@@ -176,9 +177,11 @@ class QMixLoss(QLearningLoss):
         return self._mixer.online(values, tensordict).unsqueeze(0)
 
     def _make_calls(self) -> dict[str, Any]:
+        mixer = self.mixer_network
+        is_plain = type(mixer) is TensorDictModule and is_plain_call(mixer)
         return {
             "_critic": q_network_calls(self, "local_value_network", stacked=False),
-            "_mixer": _Mixer(self, "mixer_network"),
+            "_mixer": (_BoundMixer if is_plain else _Mixer)(self, "mixer_network"),
         }
 
     def _set_in_keys(self) -> None:
@@ -196,6 +199,42 @@ def _mixer_module(mixer: nn.Module, keys: QMixKeys) -> TensorDictModuleBase:
             f"TensorDictModule(mixer, [{keys.local_value!r}, 'state'], [{keys.global_value!r}])"
         )
     return TensorDictModule(mixer, in_keys=[keys.local_value], out_keys=[keys.global_value])
+
+
+class _BoundMixer(OwnNetwork):
+    """``_Mixer`` of a module of tensors, which keeps the loss's own: no swap, no TensorDict."""
+
+    def __init__(self, loss: QMixLoss, name: str) -> None:
+        super().__init__(loss, name)
+        self.loss = loss
+
+    def bind(self, loss: Any) -> None:
+        """As of any network; a sum has no parameters to hold."""
+        self._is_bare = f"{self.name}_params" not in loss._watched
+        if not self._is_bare:
+            super().bind(loss)
+
+    @property
+    def network(self) -> Any:
+        return self._online.network if self._is_bare else super().network
+
+    @property
+    def delayed(self) -> Any:
+        return self._online.network if self._is_bare else super().delayed
+
+    def online(self, values: Tensor, tensordict: TensorDictBase) -> Tensor:
+        return self._mixed(self.network, values, tensordict)
+
+    def target(self, values: Tensor, tensordict: TensorDictBase) -> Tensor:
+        return self._mixed(self.delayed, values, tensordict)
+
+    def _mixed(self, network: Any, values: Tensor, tensordict: TensorDictBase) -> Tensor:
+        own = self.loss.tensor_keys.local_value
+        given = [
+            values.unsqueeze(-1) if key == own else tensordict.get(key) for key in network.in_keys
+        ]
+        mixed: Tensor = network.module(*given)
+        return mixed.squeeze(-1)
 
 
 class _Mixer(ForeignNetwork):

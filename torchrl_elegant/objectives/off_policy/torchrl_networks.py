@@ -65,13 +65,13 @@ _CATEGORIES = (Categorical, torchrl_modules.OneHotCategorical)
 
 def _body_inside(network: Any, kinds: tuple[type, ...], path: Path) -> Body | None:
     """Body of a module of one of these ``kinds`` that writes what its perceptron gives."""
-    if type(network) not in kinds or not _is_plain_call(network) or len(network.out_keys) != 1:
+    if type(network) not in kinds or not is_plain_call(network) or len(network.out_keys) != 1:
         return None
     joins = type(network.module) is torchrl_modules.MLP
     return body_of(network.module, path) if joins or len(network.in_keys) == 1 else None
 
 
-def _is_plain_call(module: TensorDictModule) -> bool:
+def is_plain_call(module: TensorDictModule) -> bool:
     """True if ``module`` calls what it wraps with its entries in order, and with nothing else."""
     return module.method is None and not module.method_kwargs and module._kwargs is None
 
@@ -358,7 +358,7 @@ def _stochastic(plain: Any) -> Any:
     drawn_alone = type(draw) in _DRAWS and draw.num_samples is None
     if not drawn_alone or draw._generator is not None or draw._generator_key is not None:
         return plain
-    if type(first) not in _PLAIN_MODULES or not _is_plain_call(first):
+    if type(first) not in _PLAIN_MODULES or not is_plain_call(first):
         return plain
     if list(first.out_keys) != list(draw.in_keys):
         return plain
