@@ -163,11 +163,14 @@ def test_what_this_process_trained_is_trusted_with_its_own_arguments_only(tmp_pa
 def test_ids_and_our_own_names_need_no_trust(monkeypatch):
     assert Trust().environment("CartPole-v1") == "CartPole-v1"
     assert Trust().environment("elegant/chasing") == "elegant/chasing"
+    assert Trust().environment("pettingzoo/mpe2:simple_spread_v3")
+    assert Trust().environment("pettingzoo/butterfly/pistonball-v6")
     # Gymnasium would import the module, but it is there and has registered the id.
     monkeypatch.setitem(gymnasium.registry, "Mine-v0", None)
     assert Trust().environment(f"{__name__}:Mine-v0")
-    with pytest.raises(UsageError, match=REFUSED):
-        Trust().environment("not_there:Mine-v0")
+    for name in ("not_there:Mine-v0", "pettingzoo/os:system", "pettingzoo/mpe2:make"):
+        with pytest.raises(UsageError, match=REFUSED):
+            Trust().environment(name)
 
 
 @pytest.mark.usefixtures("stranger")

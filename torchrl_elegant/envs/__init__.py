@@ -6,7 +6,7 @@ from torchrl_elegant.envs.keys import EnvKeys, Outcome
 from torchrl_elegant.envs.make import PREFIXES, make_env
 from torchrl_elegant.envs.pixels import Pixels
 from torchrl_elegant.envs.spaces import BOOKKEEPING_KEYS, UnsupportedSpaceError
-from torchrl_elegant.envs.teams import VmasTeams
+from torchrl_elegant.envs.teams import PettingZooTeams, VmasTeams
 from torchrl_elegant.envs.wrap import CompleteEnv
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "EnvKeys",
     "GymnasiumEnv",
     "Outcome",
+    "PettingZooTeams",
     "Pixels",
     "UnsupportedSpaceError",
     "VmasTeams",

@@ -21,7 +21,7 @@ from torchrl_elegant.envs.batched import ChasingEnv
 from torchrl_elegant.envs.gymnasium import GymnasiumEnv, sub_seeds
 from torchrl_elegant.envs.pixels import Pixels, treated
 from torchrl_elegant.envs.spaces import DiscreteActions
-from torchrl_elegant.envs.teams import VmasScenarios
+from torchrl_elegant.envs.teams import PettingZooTasks, VmasScenarios
 from torchrl_elegant.envs.wrap import (
     SteadyParallelEnv,
     SteadySerialEnv,
@@ -35,6 +35,7 @@ from torchrl_elegant.functional import action_mask_of
 PREFIXES: dict[str, Mapping[str, Callable[..., EnvBase]]] = {
     "elegant": {"chasing": ChasingEnv},
     "vmas": VmasScenarios(),
+    "pettingzoo": PettingZooTasks(),
 }
 
 # Module that a family of Gymnasium environments imports, and the extra that installs it.
@@ -51,7 +52,9 @@ def find_factory(env: str | Callable[..., Any], env_kwargs: Mapping[str, Any]) -
     'CartPole-v1'
     """
     if isinstance(env, str):
-        target = _imported(env) if ":" in env else _listed(env)
+        target = _listed(env)
+        if target is None and ":" in env:
+            target = _imported(env)
         if target is None:
             return partial(make_gymnasium, env, **env_kwargs)
         env = target
@@ -170,8 +173,9 @@ def make_env(
     parameters of these names and `env_kwargs` does not set them.
 
     Args:
-        env: a Gymnasium id, a name such as `"elegant/chasing"`, `"package.module:callable"`, or a
-            callable that returns a Gymnasium or a TorchRL environment.
+        env: a Gymnasium id, a name such as `"elegant/chasing"`, `"vmas/navigation"` or
+            `"pettingzoo/mpe2:simple_spread_v3"`, `"package.module:callable"`, or a callable that
+            returns a Gymnasium or a TorchRL environment.
         num_envs: number of copies; None gives batch size `[]`, as TorchRL's `GymEnv`, or the batch
             size that the callable chooses.
         seed: every copy gets its own seed derived from it, the same for both backends.

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 
 from torchrl_elegant.config.text import UsageError
+from torchrl_elegant.envs import PREFIXES
 
 # Names of environments that the user of this process has given, and with which arguments.
 _KNOWN: set[tuple[str, str]] = set()
@@ -39,9 +40,9 @@ def _told(arguments: Mapping[str, Any]) -> str:
 class Trust:
     """Trust of a user in the names of a stored configuration.
 
-    Ids of Gymnasium and names of this package run no code of others. A name such as
-    ``module:name`` does, and is refused unless ``everything`` is trusted, unless the user has given
-    it in this process, or unless ``module`` itself defines it.
+    Ids of Gymnasium, names of this package, and what libraries in its table of names bring run no
+    code of others. A name such as ``module:name`` does, and is refused unless ``everything`` is
+    trusted, unless the user has given it in this process, or unless ``module`` itself defines it.
 
     Args:
         everything: follow all names.
@@ -132,6 +133,9 @@ def _runs_code(name: str) -> bool:
     module, colon, path = name.partition(":")
     if not colon:
         return name.startswith(_WRAPPERS)
+    prefix, slash, rest = name.partition("/")
+    if slash and prefix in PREFIXES and rest in [*PREFIXES[prefix]]:
+        return False
     # An id of Gymnasium whose module is there already: nothing is left to import.
     known: Mapping[str, object] = gymnasium.registry
     return not (module in sys.modules and path in known and not path.isidentifier())

@@ -1,5 +1,6 @@
 """Environments of several agents."""
 
+from torchrl_elegant.envs.teams.pettingzoo import PettingZooTasks, PettingZooTeams
 from torchrl_elegant.envs.teams.vmas import VmasScenarios, VmasTeams
 
-__all__ = ["VmasScenarios", "VmasTeams"]
+__all__ = ["PettingZooTasks", "PettingZooTeams", "VmasScenarios", "VmasTeams"]

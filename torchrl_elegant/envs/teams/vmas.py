@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +20,7 @@ from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite, OneHot, Unbounded
 
 from torchrl_elegant.envs.spaces import DiscreteActions
+from torchrl_elegant.envs.teams.groups import Groups, grouped
 from torchrl_elegant.envs.teams.merged_reset import ROW_BY_ROW, MergedReset
 from torchrl_elegant.envs.wrap import CompleteEnv, require_device
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 #: What the end of an episode by `max_steps` is called.
 TimeLimit = Literal["truncated", "terminated"]
-Groups = Mapping[str, Sequence[str]]
 
 
 class VmasTeams(CompleteEnv):
@@ -105,7 +105,7 @@ class VmasTeams(CompleteEnv):
         self._reset_rows = MergedReset(self._vmas) if named else self._reset_each
         names = [agent.name for agent in self._vmas.agents]
         spaces = list(zip(self._vmas.observation_space, self._vmas.action_space, strict=True))
-        self.groups = _split(_by_name(names) if groups is None else groups, names, spaces)
+        self.groups = grouped(names, spaces, groups)
         self._members = {
             group: [names.index(name) for name in members] for group, members in self.groups.items()
         }
@@ -342,35 +342,6 @@ def _check_arguments(scenario: BaseScenario, given: Mapping[str, Any]) -> None:
             f"`{name}` is no argument of the scenario; the nearest: {near}; all: "
             f"{', '.join(sorted(known))}"
         )
-
-
-def _by_name(names: Sequence[str]) -> Groups:
-    """Groups of agents called `<group>_<number>`; else all agents in one group."""
-    found: dict[str, list[str]] = {}
-    for name in names:
-        group, _, number = name.rpartition("_")
-        if not (group and number.isdigit()):
-            return {"agents": list(names)}
-        found.setdefault(group, []).append(name)
-    return {"agents": found["agent"]} if found.keys() == {"agent"} else found
-
-
-def _split(groups: Groups, names: Sequence[str], spaces: Sequence[Any]) -> dict[str, list[str]]:
-    """Groups whose agents see and do the same; what has to be split is numbered."""
-    given = [member for members in groups.values() for member in members]
-    if sorted(given) != sorted(names):
-        raise ValueError(
-            f"`groups` must have each of the agents {', '.join(names)} once, got {dict(groups)}"
-        )
-    parts: dict[str, list[str]] = {}
-    for group, members in groups.items():
-        alike: dict[str, list[str]] = {}
-        for member in members:
-            seen, acted = spaces[names.index(member)]
-            alike.setdefault(f"{seen} {acted.shape} {acted.dtype}", []).append(member)
-        for number, part in enumerate(alike.values()):
-            parts[group if len(alike) == 1 else f"{group}_{number}"] = part
-    return parts
 
 
 def _check_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
