@@ -6,7 +6,7 @@ from torchrl_elegant.envs.keys import EnvKeys, Outcome
 from torchrl_elegant.envs.make import PREFIXES, make_env
 from torchrl_elegant.envs.pixels import Pixels
 from torchrl_elegant.envs.spaces import BOOKKEEPING_KEYS, UnsupportedSpaceError
-from torchrl_elegant.envs.teams import PettingZooTeams, VmasTeams
+from torchrl_elegant.envs.teams import Drawable, PettingZooTeams, VmasTeams
 from torchrl_elegant.envs.wrap import CompleteEnv
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "PREFIXES",
     "ChasingEnv",
     "CompleteEnv",
+    "Drawable",
     "EnvKeys",
     "GymnasiumEnv",
     "Outcome",

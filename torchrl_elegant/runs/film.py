@@ -6,15 +6,17 @@ import importlib.util
 import io
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.config.text import UsageError
-from torchrl_elegant.envs import sub_seeds
+from torchrl_elegant.envs import Drawable, VmasTeams, sub_seeds
 from torchrl_elegant.envs.make import find_factory
 from torchrl_elegant.runs.policy import Policy
+from torchrl_elegant.runs.team_film import NoPictureError, TeamEpisode
 from torchrl_elegant.trainers.evaluation import not_finite
 from torchrl_elegant.trainers.run_config import RunConfig
 
@@ -47,15 +49,16 @@ def animation(
     """
     require_pictures(asker)
     simulator = rendering_environment(run, run.env if env is None else env, asker)
-    rate = simulator.metadata.get("render_fps") or 30
+    rate = _frame_rate(simulator)
     skip = max(1, round(rate / _MAX_FPS))
+    film = _team_pictures if isinstance(simulator, Drawable) else _pictures
     try:
-        pictures = _pictures(simulator, policy, run, asker, seed=seed, skip=skip)
+        pictures = film(simulator, policy, run, asker, seed=seed, skip=skip)
     finally:
         simulator.close()
-    film = io.BytesIO()
+    page = io.BytesIO()
     pictures[0].save(
-        film,
+        page,
         format="gif",
         save_all=True,
         append_images=pictures[1:],
@@ -63,7 +66,13 @@ def animation(
         loop=0,
         optimize=False,
     )
-    return film.getvalue()
+    return page.getvalue()
+
+
+def _frame_rate(simulator: Any) -> float:
+    if isinstance(simulator, Drawable):
+        return simulator.frame_rate()
+    return simulator.metadata.get("render_fps") or 30
 
 
 def _pictures(
@@ -85,11 +94,30 @@ def _pictures(
         _require_finite(run.env, "observation", observation, step + 1)
         if terminated or truncated:
             return pictures
+    _warn_of_no_end(run, most)
+    return pictures
+
+
+def _team_pictures(
+    env: EnvBase, policy: Policy, run: RunConfig, asker: Asker, *, seed: int, skip: int
+) -> list[Any]:
+    """Pictures of every ``skip``-th step of a team's episode, and of its end."""
+    most = min(run.max_eval_steps, (_MAX_PICTURES - 1) * skip)
+    episode = TeamEpisode(env, policy, name=run.env, skip=skip)
+    try:
+        pictures = episode.pictures(seed, most)
+    except NoPictureError as error:
+        raise UsageError(f"{_MUST[asker]} for `{run.env}` here, whose {error}") from error
+    if not episode.is_over:
+        _warn_of_no_end(run, most)
+    return [_palette(picture) for picture in pictures]
+
+
+def _warn_of_no_end(run: RunConfig, most: int) -> None:
     bound = f"max_eval_steps is {most}" if most == run.max_eval_steps else "it is full"
     logger.warning(
         "the film of %s ends after %d steps, before its episode does: %s", run.env, most, bound
     )
-    return pictures
 
 
 def _require_finite(name: str, key: str, value: Any, step: int) -> None:
@@ -115,13 +143,23 @@ def require_pictures(asker: Asker) -> None:
 def rendering_environment(run: RunConfig, source: str | Callable[..., Any], asker: Asker) -> Any:
     """An environment whose pictures can be taken; UsageError where it gives none."""
     try:
-        env = find_factory(source, {**run.env_kwargs, "render_mode": "rgb_array"})()
+        factory = find_factory(source, run.env_kwargs)
+        env = factory() if _draws_itself(factory) else factory(render_mode="rgb_array")
     except Exception as error:
         raise UsageError(f"{_MUST[asker]} for `{run.env}`, which cannot render: {error}") from error
+    if isinstance(env, Drawable):
+        return env
     if isinstance(env, EnvBase):
         raise UsageError(f"{_MUST[asker]} for the TorchRL environment `{run.env}`")
     pixels = run.pixels
     return env if pixels is None else pixels.wrap(env)
+
+
+def _draws_itself(factory: Callable[..., Any]) -> bool:
+    """True for what needs no ``render_mode``."""
+    while isinstance(factory, partial):
+        factory = factory.func
+    return factory is VmasTeams
 
 
 def _picture(env: Any, name: str, asker: Asker) -> np.ndarray:

@@ -250,7 +250,7 @@ def test_a_collector_fills_whole_batches_and_ends_episodes():
 def test_pictures_are_those_of_the_simulator():
     env = PettingZooTeams(SPREAD, seed=0, render_mode="rgb_array")
     env.reset()
-    picture = env.picture()
+    (picture,) = env.pictures([env.scene()])
     assert picture.shape == (700, 700, 3)
     assert picture.std() > 0
 

@@ -178,10 +178,18 @@ class PettingZooTeams(CompleteEnv):
         require_device(self, device)
         return self
 
-    def picture(self, row: int = 0) -> np.ndarray:
-        """Picture of one copy, `[height, width, 3]`; make it with `render_mode="rgb_array"`."""
+    def frame_rate(self) -> float:
+        """Steps in a second of the simulated world."""
+        return float(self._envs[0].metadata.get("render_fps") or 10.0)
+
+    def scene(self, row: int = 0) -> np.ndarray:
+        """Picture of one row now; the environment must be made with `render_mode="rgb_array"`."""
         drawn: np.ndarray = self._envs[row].render()
         return drawn
+
+    def pictures(self, scenes: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Pictures of scenes, `[height, width, 3]`: scenes are pictures here."""
+        return [*scenes]
 
     def _set_seed(self, seed: int | None) -> None:
         count = self.num_envs

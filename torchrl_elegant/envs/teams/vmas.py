@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,8 +20,10 @@ from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite, OneHot, Unbounded
 
 from torchrl_elegant.envs.spaces import DiscreteActions
+from torchrl_elegant.envs.teams.drawing import draw_scenes
 from torchrl_elegant.envs.teams.groups import Groups, grouped
 from torchrl_elegant.envs.teams.merged_reset import ROW_BY_ROW, MergedReset
+from torchrl_elegant.envs.teams.vmas_shapes import Scene, recorded_scene
 from torchrl_elegant.envs.wrap import CompleteEnv, require_device
 
 if TYPE_CHECKING:
@@ -118,6 +120,18 @@ class VmasTeams(CompleteEnv):
     def scenario(self) -> BaseScenario:
         """The scenario of VMAS."""
         return self._vmas.scenario
+
+    def frame_rate(self) -> float:
+        """Steps in a second of the simulated world."""
+        return 1.0 / float(self._vmas.world.dt)
+
+    def scene(self, row: int = 0) -> Scene:
+        """What there is to see of one row now; `pictures` draws it."""
+        return recorded_scene(self._vmas, row)
+
+    def pictures(self, scenes: Sequence[Scene]) -> list[np.ndarray]:
+        """Pictures of scenes, `[height, width, 3]`, drawn without a display by Pillow."""
+        return draw_scenes(scenes)
 
     def _make_specs(self) -> None:
         rows = self.num_envs
