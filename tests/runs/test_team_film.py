@@ -12,10 +12,12 @@ import torch
 from PIL import Image
 from tensordict.nn import TensorDictModule
 
-from torchrl_elegant import Policy
+from torchrl_elegant import Policy, RecordVideo, train
+from torchrl_elegant.algorithms.multiagent.qmix import VDNConfig
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.envs import VmasTeams
 from torchrl_elegant.runs import team_film
+from torchrl_elegant.runs.evaluate import film
 from torchrl_elegant.runs.film import animation
 from torchrl_elegant.trainers.run_config import RunConfig
 
@@ -114,3 +116,20 @@ def test_what_cannot_be_drawn_is_refused():
         assert film.n_frames == 2
     with pytest.raises(UsageError, match=r"`video` must be .* here, whose scene\(\) failed: no l"):
         animation(RUN, policy(), seed=0, env=lambda **_: Broken("balance"))
+
+
+@pytest.mark.parametrize("run", [RUN, SPREAD], ids=["vmas", "pettingzoo"])
+def test_runs_are_filmed_while_they_train_and_afterwards(run, tmp_path):
+    small = {"total_frames": 16, "eval_episodes": 1, "logger": "none", "progress": False}
+    folder = train(
+        VDNConfig(num_cells=(8,), batch_size=8, warmup=8),
+        run.env,
+        env_kwargs={**run.env_kwargs, **({"actions": "discrete"} if run is RUN else {})},
+        folder=str(tmp_path / "run"),
+        callbacks=[RecordVideo()],
+        **small,
+    ).folder
+    (during,) = folder.glob("video_*.gif")
+    for path in (during, film(folder)):
+        with Image.open(path) as pictures:
+            assert pictures.n_frames == 1 + (4 if run is RUN else 3)

@@ -14,7 +14,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_elegant.config.blame import is_users_own, place
 from torchrl_elegant.config.text import UsageError
-from torchrl_elegant.envs import GymnasiumEnv, VmasTeams, make_env
+from torchrl_elegant.envs import GymnasiumEnv, PettingZooTeams, VmasTeams, make_env
 from torchrl_elegant.trainers.random_streams import streams_kept
 from torchrl_elegant.trainers.run_config import RunConfig
 
@@ -180,7 +180,8 @@ def _together(env: EnvBase, episodes: int) -> int | None:
     """Copies of ``env`` to evaluate in; None for a factory of batches that decides itself."""
     if isinstance(env, VmasTeams):
         return episodes
-    return min(episodes, TOGETHER) if isinstance(env, GymnasiumEnv) else None
+    of_copies = isinstance(env, GymnasiumEnv | PettingZooTeams)
+    return min(episodes, TOGETHER) if of_copies else None
 
 
 def _discrete_form(env: EnvBase) -> str | None:
