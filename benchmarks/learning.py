@@ -35,7 +35,7 @@ from _study_words import (
 )
 
 # The settings are those of `tuned=true`, with each algorithm's own budget.
-TASKS: Mapping[str, tuple[str, ...]] = {
+TASKS: dict[str, tuple[str, ...]] = {
     "pendulum": ("env=Pendulum-v1", "tuned=true"),
     "cartpole": ("env=CartPole-v1", "tuned=true"),
     "acrobot": ("env=Acrobot-v1", "tuned=true"),
@@ -92,12 +92,34 @@ TASKS: Mapping[str, tuple[str, ...]] = {
         "batch_size=64",
     ),
 }
+# Gates A and B of the team algorithms: three navigators with goals of their own, four carriers.
+_NAVIGATION = {
+    "agents_with_same_goal": 1,
+    "collisions": "false",
+    "split_goals": "false",
+    "observe_all_goals": "false",
+    "shared_rew": "false",
+    "lidar_range": 0.35,
+    "agent_radius": 0.1,
+    "n_agents": 3,
+}
+_BALANCE = {"n_agents": 4, "random_package_pos_on_line": "true", "package_mass": 5}
+for _task, _arguments in (("navigation", _NAVIGATION), ("balance", _BALANCE)):
+    TASKS |= {
+        _task: (
+            f"env=vmas/{_task}",
+            "tuned=true",
+            "total_frames=300000",
+            *(f"env_kwargs.{name}={value}" for name, value in _arguments.items()),
+        )
+    }
 # Those of `_plain` learn on TorchRL's own paths, those of `_sb3` are Stable-Baselines3's.
 PLAIN = ("_plain:sac_plain", "_plain:ppo_plain")
 SB3 = tuple(f"_sb3:{name}" for name in ("a2c", "ddpg", "dqn", "ppo", "sac", "td3"))
 OURS = (
     *("a2c", "ppo", "ddpg", "td3", "sac", "modsac", "redq"),
     *("dqn", "double_dqn", "dueling_dqn", "d3qn", "discrete_sac"),
+    *("qmix", "vdn", "maddpg", "matd3", "mappo", "ippo", "masac", "isac"),
 )
 ALGORITHMS = (*OURS, *PLAIN, *SB3)
 

@@ -21,8 +21,9 @@ from torchrl_elegant.envs import make_env
 from torchrl_elegant.objectives import DQNLoss
 from torchrl_elegant.trainers.learner import Learner
 
-WITH_ACTOR = sorted(name for name, kind in ALGORITHMS.items() if kind.has_actor)
-WITHOUT = sorted(set(ALGORITHMS) - set(WITH_ACTOR))
+SINGLE = {name: kind for name, kind in ALGORITHMS.items() if not kind.teams}
+WITH_ACTOR = sorted(name for name, kind in SINGLE.items() if kind.has_actor)
+WITHOUT = sorted(set(SINGLE) - set(WITH_ACTOR))
 NAN, INF = float("nan"), float("inf")
 
 

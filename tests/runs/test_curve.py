@@ -75,7 +75,7 @@ def test_a_wide_range_of_losses_is_drawn_and_named_symlog(tmp_path, figures):
     assert (temperature.get_yscale(), temperature.get_ylabel()) == ("linear", AXES[3])
 
 
-@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+@pytest.mark.parametrize("name", sorted(n for n, kind in ALGORITHMS.items() if not kind.teams))
 def test_a_panel_holds_few_lines_and_nothing_is_drawn_twice(tmp_path, figures, name):
     """Rows of every algorithm, with a column that a callback logged."""
     with Trial(ALGORITHMS[name](num_cells=(8,)), total_frames=30_000) as trial:

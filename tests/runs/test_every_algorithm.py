@@ -12,7 +12,11 @@ from torchrl_elegant.runs.policy import load_policy, save_policy
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.off_policy import draw, row_keys
 
-OFF_POLICY = sorted(name for name, kind in ALGORITHMS.items() if issubclass(kind, OffPolicyConfig))
+OFF_POLICY = sorted(
+    name
+    for name, kind in ALGORITHMS.items()
+    if issubclass(kind, OffPolicyConfig) and not kind.teams
+)
 OPTIONS = {
     "num_cells": (8,),
     "batch_size": 16,

@@ -79,7 +79,7 @@ def made(config: AlgorithmConfig, seed: int) -> Learner:
 
 
 @pytest.mark.parametrize("norm", [False, True])
-@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+@pytest.mark.parametrize("name", sorted(n for n, kind in ALGORITHMS.items() if not kind.teams))
 def test_every_algorithm_gets_its_actor_and_nothing_else(tmp_path, name, norm):
     config = ALGORITHMS[name](num_cells=(8,), normalize_observation=norm)
     source, learner = made(config, 1), made(config, 2)
