@@ -1,4 +1,4 @@
-"""Replay buffers and samplers, n-step rows, slices of episodes, running statistics."""
+"""Replay buffers and samplers, n-step rows, sequences, slices of episodes, running statistics."""
 
 from torchrl_elegant.data.best_slices import BestSlices
 from torchrl_elegant.data.multi_step import AHEAD, MultiStepFold
@@ -6,10 +6,12 @@ from torchrl_elegant.data.prioritized import PrioritizedSampler, Priority
 from torchrl_elegant.data.replay import make_buffer, minibatches, shuffled
 from torchrl_elegant.data.running_statistics import Moments, ReturnScale
 from torchrl_elegant.data.segment_tree import MinSegmentTree, SumSegmentTree
-from torchrl_elegant.data.slices import SliceCutter
+from torchrl_elegant.data.sequences import SequenceFold, cut
+from torchrl_elegant.data.slices import MASK, SliceCutter
 
 __all__ = [
     "AHEAD",
+    "MASK",
     "BestSlices",
     "MinSegmentTree",
     "Moments",
@@ -17,8 +19,10 @@ __all__ = [
     "PrioritizedSampler",
     "Priority",
     "ReturnScale",
+    "SequenceFold",
     "SliceCutter",
     "SumSegmentTree",
+    "cut",
     "make_buffer",
     "minibatches",
     "shuffled",

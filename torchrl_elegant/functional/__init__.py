@@ -36,6 +36,7 @@ from torchrl_elegant.functional.gaussian import (
     squashed_sample,
 )
 from torchrl_elegant.functional.gradients import norm_of
+from torchrl_elegant.functional.gru import gru_states
 from torchrl_elegant.functional.hamiltonian import (
     Form,
     Steps,
@@ -91,6 +92,7 @@ __all__ = [
     "dueling_values",
     "explained_variance",
     "gae",
+    "gru_states",
     "hamiltonian",
     "hamiltonian_slope",
     "has_channels_last",

@@ -13,7 +13,13 @@ from torchrl_elegant.modules.build import (
     observation_shapes,
 )
 from torchrl_elegant.modules.categorical import CategoricalActor
-from torchrl_elegant.modules.direct_calls import ActsOnTensors, RestartsRows
+from torchrl_elegant.modules.direct_calls import (
+    ActsOnTensors,
+    Remembers,
+    RestartsRows,
+    own_state,
+    rows_that_begin,
+)
 from torchrl_elegant.modules.ensemble import EnsembleCritic, EnsembleMLP
 from torchrl_elegant.modules.exploration import (
     GaussianNoise,
@@ -43,12 +49,21 @@ from torchrl_elegant.modules.multi_categorical import MultiCategoricalActor
 from torchrl_elegant.modules.multiagent import QMixer
 from torchrl_elegant.modules.normalization import NormalizedActor, ObservationNorm, normalizable
 from torchrl_elegant.modules.q_network import DuelingMLP, EpsilonGreedyActor, QNetwork
+from torchrl_elegant.modules.recurrent import (
+    GRU,
+    Memory,
+    RecurrentActor,
+    give_memory,
+    memory_of,
+    zeroed,
+)
 from torchrl_elegant.modules.stochastic_actor import StochasticActor
 from torchrl_elegant.modules.temperature import FixedTemperature, LearnedTemperature, Temperature
 from torchrl_elegant.modules.value import StateValue
 
 __all__ = [
     "ACTIVATIONS",
+    "GRU",
     "MLP",
     "ActionSpaceError",
     "ActsOnTensors",
@@ -66,6 +81,7 @@ __all__ = [
     "GaussianNoise",
     "Inputs",
     "LearnedTemperature",
+    "Memory",
     "MultiCategoricalActor",
     "NoSpecification",
     "Noise",
@@ -75,6 +91,8 @@ __all__ = [
     "OrnsteinUhlenbeckNoise",
     "QMixer",
     "QNetwork",
+    "RecurrentActor",
+    "Remembers",
     "RestartsRows",
     "SquashedGaussianActor",
     "StateValue",
@@ -92,10 +110,15 @@ __all__ = [
     "fit_critic",
     "fit_q_network",
     "fit_value",
+    "give_memory",
     "layer_normalized",
     "make_noise",
+    "memory_of",
     "normalizable",
     "observation_shapes",
+    "own_state",
     "refuse_batch_norm",
+    "rows_that_begin",
     "trained",
+    "zeroed",
 ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 from tensordict import NestedKey, unravel_key
 from torch import nn
@@ -35,6 +35,9 @@ from torchrl_elegant.modules.value import StateValue
 
 Network = TypeVar("Network", bound=nn.Module)
 Actor = TypeVar("Actor", bound=BoundedActor)
+
+#: Entries that a network reads, or their shapes by key; None for all of the environment.
+InKeys: TypeAlias = Sequence[NestedKey] | Mapping[NestedKey, Sequence[int]] | None
 
 _KINDS: dict[type[TensorSpec], str] = {
     **dict.fromkeys((OneHot, Categorical), "discrete"),
@@ -96,20 +99,21 @@ def _choices(spec: TensorSpec) -> str:
 BOOKKEEPING = frozenset({"step_count", "episode_reward", "traj_ids", ACTION_MASK})
 
 
-def observation_shapes(
-    env: EnvBase, in_keys: Sequence[NestedKey] | None = None
-) -> dict[NestedKey, tuple[int, ...]]:
+def observation_shapes(env: EnvBase, in_keys: InKeys = None) -> dict[NestedKey, tuple[int, ...]]:
     """Lists shapes, without batch dimensions, of the entries that a network reads.
 
     Args:
         env: the environment.
         in_keys: entries in the order in which a network reads them; None for all but counters and
-            action masks.
+            action masks. Shapes by key are given back as they are: a network may read what another
+            one writes.
 
     >>> from torchrl.envs import GymEnv
     >>> observation_shapes(GymEnv("Pendulum-v1"))
     {'observation': (3,)}
     """
+    if isinstance(in_keys, Mapping):
+        return {key: tuple(shape) for key, shape in in_keys.items()}
     leaves = dict(env.observation_spec_unbatched.items(True, True))
     if in_keys is None:
         keys = [key for key in leaves if path_of(key)[-1] not in BOOKKEEPING]
@@ -142,7 +146,7 @@ def build_actor(
     num_cells: Sequence[int] = (256, 256),
     activation: str = "relu",
     hidden_gain: float | None = None,
-    in_keys: Sequence[NestedKey] | None = None,
+    in_keys: InKeys = None,
 ) -> SquashedGaussianActor:
     """Builds a squashed Gaussian actor for ``env``, over the observations ``in_keys``.
 
@@ -167,7 +171,7 @@ def build_deterministic_actor(
     num_cells: Sequence[int] = (256, 256),
     activation: str = "relu",
     hidden_gain: float | None = None,
-    in_keys: Sequence[NestedKey] | None = None,
+    in_keys: InKeys = None,
 ) -> DeterministicActor:
     """Builds a deterministic actor for ``env``, over the observations ``in_keys``.
 
@@ -190,7 +194,7 @@ def _bounded_actor(
     kind: type[Actor],
     env: EnvBase,
     algorithm: str,
-    in_keys: Sequence[NestedKey] | None,
+    in_keys: InKeys,
     **networks: Any,
 ) -> Actor:
     key, spec = bounded_action(env, algorithm=algorithm)
@@ -217,7 +221,7 @@ def build_critic(
     num_cells: Sequence[int] = (256, 256),
     activation: str = "relu",
     hidden_gain: float | None = None,
-    in_keys: Sequence[NestedKey] | None = None,
+    in_keys: InKeys = None,
 ) -> EnsembleCritic:
     """Builds an ensemble of Q networks for ``env``, over the observations ``in_keys``.
 
@@ -245,7 +249,7 @@ def build_stochastic_actor(
     activation: str = "tanh",
     hidden_gain: float | None = None,
     log_std: float = 0.0,
-    in_keys: Sequence[NestedKey] | None = None,
+    in_keys: InKeys = None,
 ) -> StochasticActor:
     """Builds a Gaussian or categorical actor for the actions of ``env``, one choice or several.
 
@@ -291,7 +295,7 @@ def build_value(
     num_cells: Sequence[int] = (64, 64),
     activation: str = "tanh",
     hidden_gain: float | None = None,
-    in_keys: Sequence[NestedKey] | None = None,
+    in_keys: InKeys = None,
 ) -> StateValue:
     """Builds a state value network for ``env``, over the observations ``in_keys``.
 
@@ -316,7 +320,7 @@ def build_q_network(
     activation: str = "relu",
     hidden_gain: float | None = None,
     dueling: bool = False,
-    in_keys: Sequence[NestedKey] | None = None,
+    in_keys: InKeys = None,
 ) -> QNetwork:
     """Builds Q(s, .) for ``env``, over the observations ``in_keys``.
 
@@ -342,7 +346,7 @@ def build_categorical_actor(
     num_cells: Sequence[int] = (64, 64),
     activation: str = "relu",
     hidden_gain: float | None = None,
-    in_keys: Sequence[NestedKey] | None = None,
+    in_keys: InKeys = None,
 ) -> CategoricalActor:
     """Builds an actor over discrete actions for ``env``, over the observations ``in_keys``.
 
@@ -357,7 +361,7 @@ def build_categorical_actor(
     return _on_device_of(env, actor)
 
 
-def _discrete(env: EnvBase, algorithm: str, in_keys: Sequence[NestedKey] | None) -> dict[str, Any]:
+def _discrete(env: EnvBase, algorithm: str, in_keys: InKeys) -> dict[str, Any]:
     key, spec = only_action(env, algorithm=algorithm)
     kind = kind_of(spec)
     if kind != "discrete":

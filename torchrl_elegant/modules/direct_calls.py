@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from tensordict import NestedKey
+from tensordict import NestedKey, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
 
@@ -31,3 +32,32 @@ class RestartsRows(Protocol):
 
     def restart(self, rows: Tensor) -> None:
         """Start anew in the ``rows`` ``[*B]`` that are True."""
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """May carry states from step to step that decide its actions."""
+
+    def afresh(self) -> TensorDictModuleBase:
+        """The same policy with a state of its own, for somebody else's episodes."""
+
+
+def rows_that_begin(tensordict: TensorDictBase) -> Tensor | None:
+    """Rows ``[*B]`` at the first step of an episode, by TorchRL's counters; None without one.
+
+    TorchRL's rollouts do not tell a policy where an episode begins.
+
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> rows_that_begin(TensorDict({"step_count": torch.tensor([[0], [3]])}, [2])).tolist()
+    [True, False]
+    """
+    first = tensordict.get("is_init", None)
+    if first is None and (count := tensordict.get("step_count", None)) is not None:
+        first = count == 0
+    return None if first is None else first.squeeze(-1)
+
+
+def own_state(policy: TensorDictModuleBase) -> TensorDictModuleBase:
+    """``policy`` with a state of its own, where it has one; else the policy itself."""
+    return policy.afresh() if isinstance(policy, Remembers) else policy

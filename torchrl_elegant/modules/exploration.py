@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torchrl.envs.utils import ExplorationType, exploration_type
 
 from torchrl_elegant.modules.bounded_actor import DeterministicActor
+from torchrl_elegant.modules.direct_calls import rows_that_begin
 
 
 class Noise(nn.Module):
@@ -165,7 +166,9 @@ class NoisyActor(TensorDictModuleBase):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         if self._explores():
-            self._restart_where_it_begins(tensordict)
+            begins = rows_that_begin(tensordict)
+            if begins is not None:
+                self.restart(begins)
         action = self.act(*(tensordict.get(key) for key in self.in_keys))
         return tensordict.set(self.out_keys[0], action)
 
@@ -181,14 +184,6 @@ class NoisyActor(TensorDictModuleBase):
     def spec_dict(self) -> dict[str, Any]:
         """Plain data from which ``from_spec`` builds the same architecture."""
         return {**self.actor.spec_dict(), "noise": self.noise.spec_dict()}
-
-    def _restart_where_it_begins(self, tensordict: TensorDictBase) -> None:
-        """Restart the noise where counters show a new episode: TorchRL's rollouts do not tell."""
-        first = tensordict.get("is_init", None)
-        if first is None and (count := tensordict.get("step_count", None)) is not None:
-            first = count == 0
-        if first is not None:
-            self.restart(first.squeeze(-1))
 
     @staticmethod
     def _explores() -> bool:

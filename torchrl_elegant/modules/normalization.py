@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchrl.envs import EnvBase
 
 from torchrl_elegant.modules.build import observation_shapes
-from torchrl_elegant.modules.direct_calls import RestartsRows
+from torchrl_elegant.modules.direct_calls import RestartsRows, own_state
 
 CLIP = 10.0
 
@@ -105,6 +105,10 @@ class NormalizedActor(TensorDictModuleBase):
         for key in self.out_keys:
             tensordict.set(key, acted.get(key))
         return tensordict
+
+    def afresh(self) -> NormalizedActor:
+        """The same actor with a state of its own, where the actor inside has one."""
+        return NormalizedActor(own_state(self.actor), self.norm)
 
     def spec_dict(self) -> dict[str, Any]:
         """Plain data from which ``from_spec`` builds the same architecture."""

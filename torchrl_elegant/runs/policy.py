@@ -25,6 +25,7 @@ from torchrl_elegant.modules import (
     NoisyActor,
     NormalizedActor,
     NoSpecification,
+    RecurrentActor,
     SquashedGaussianActor,
 )
 from torchrl_elegant.modules.multiagent.actors import GroupActors
@@ -47,6 +48,7 @@ BUILDERS: dict[str, Callable[..., TensorDictModuleBase]] = {
 # They name others.
 BUILDERS["NormalizedActor"] = partial(NormalizedActor.from_spec, BUILDERS)
 BUILDERS["GroupActors"] = partial(GroupActors.from_spec, BUILDERS)
+BUILDERS["RecurrentActor"] = partial(RecurrentActor.from_spec, BUILDERS)
 BUILDERS["EnsembleActor"] = partial(EnsembleActor.from_spec, BUILDERS)
 
 
