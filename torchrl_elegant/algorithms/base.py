@@ -28,11 +28,17 @@ from torchrl_elegant.data import ReturnScale
 from torchrl_elegant.envs import EnvKeys
 from torchrl_elegant.modules import (
     ACTIVATIONS,
+    Memory,
     NormalizedActor,
     ObservationNorm,
+    RecurrentActor,
+    give_memory,
     layer_normalized,
+    memory_of,
     normalizable,
+    observation_shapes,
 )
+from torchrl_elegant.objectives.common.recurrent import SequenceLoss
 from torchrl_elegant.objectives.hamiltonian.loss import Baseline
 
 #: A network, or a callable that makes one for an environment.
@@ -138,6 +144,11 @@ class AlgorithmConfig(ABC):
     normalize_value: bool = option(
         False, "divide rewards by the running spread of discounted returns"
     )
+    recurrent: bool = option(
+        False, "give the networks a memory (GRU), and learn from sequences of steps", topic="memory"
+    )
+    hidden_size: int = option(64, "numbers that a memory holds", low=1)
+    sequence_length: int = option(16, "steps of a sequence that is learned from", low=1)
     hterm: HTermConfig | None = option(
         None, "add the Hamiltonian term to the actor's loss", topic="H-term"
     )
@@ -159,9 +170,25 @@ class AlgorithmConfig(ABC):
             no_keys = self.actor_keys is None
             must = "be none where there is no actor"
             check(no_keys, "actor_keys", must, self.actor_keys, way_out)
+        self._check_memory()
         if self.hterm is not None and not self.deterministic:
             mode, other = "a stochastic actor", "algorithm=td3"
             check_unused(self.hterm, "sigma", mode=mode, other=other, group="hterm")
+
+    def _check_memory(self) -> None:
+        if not self.recurrent:
+            names = ("hidden_size", "sequence_length")
+            check_unused(self, *names, mode="recurrent=false", other="recurrent=true")
+            return
+        length = self.sequence_length
+        must = f"be a multiple of sequence_length ({length}) with recurrent=true"
+        way_out = f"set batch_size={-(-self.batch_size // length) * length}"
+        check(self.batch_size % length == 0, "batch_size", must, self.batch_size, way_out)
+        own = sorted(self.networks or ())
+        check(not own, "networks", "be None with recurrent=true", own)
+        check(self.hterm is None, "hterm", "be false with recurrent=true", "true")
+        must = "be false with recurrent=true, whose loop over time is written out already"
+        check(self.compile is not True, "compile", must, True)
 
     def _check_networks(self) -> None:
         places = ("actor", "critic") if self.has_actor else ("critic",)
@@ -180,6 +207,10 @@ class AlgorithmConfig(ABC):
     def place(self, name: str, env: EnvBase, build: Callable[[EnvBase], nn.Module]) -> nn.Module:
         """The network of the place ``name``: the one in ``networks``, or what ``build`` makes."""
         own = self.networks or {}
+        if self.recurrent:
+            network = build(env)
+            give_memory(network, self._memory(name, env))
+            return network
         if name not in own:
             return build(env)
         given = own[name]
@@ -197,6 +228,18 @@ class AlgorithmConfig(ABC):
                 f"`networks` must make the {name} for the environment, got {type(error).__name__}: "
                 f"{error}"
             ) from error
+
+    def _memory(self, name: str, env: EnvBase) -> Memory:
+        """The memory of the network in the place ``name``."""
+        acts = name == "actor" or not self.has_actor
+        keys = self.own_keys(self.actor_keys if name == "actor" else self.critic_keys)
+        memory = Memory(
+            observation=observation_shapes(env, keys),
+            hidden_size=self.hidden_size,
+            out_key=f"{name}_memory",
+            state_key="recurrent_state" if acts else f"{name}_recurrent_state",
+        )
+        return memory if env.device is None else memory.to(env.device)
 
     def own_keys(self, keys: tuple[str, ...] | None) -> list[NestedKey] | None:
         """Entries to read, as keys of a TensorDict; None for all."""
@@ -218,7 +261,10 @@ class AlgorithmConfig(ABC):
             "activation": activation,
             "hidden_gain": self.hidden_gain,
         }
-        if keys is not None:
+        if self.recurrent:
+            place = "actor" if of == "actor" else "critic"
+            options["in_keys"] = {f"{place}_memory": (self.hidden_size,)}
+        elif keys is not None:
             options["in_keys"] = self.own_keys(keys)
         return options
 
@@ -226,8 +272,7 @@ class AlgorithmConfig(ABC):
         """Entries that actor or critics read; None for all."""
         if self.actor_keys is None or self.critic_keys is None:
             return None
-        options = self.network_options((*self.actor_keys, *self.critic_keys))
-        return options["in_keys"]
+        return self.own_keys((*self.actor_keys, *self.critic_keys))
 
     def env_arguments(self, env: str) -> dict[str, Any]:
         """Arguments that the environment of this name gets unless the run sets them."""
@@ -244,7 +289,13 @@ class AlgorithmConfig(ABC):
         networks = ("num_cells", "activation", "layer_norm", "hidden_gain")
         # Entries of equal sizes would be swapped without a word.
         read = ("actor_keys", "critic_keys", "normalize_observation", "normalize_value")
-        return (*networks, *read)
+        memory = ("recurrent", "hidden_size", "sequence_length")
+        return (*networks, *read, *memory)
+
+    @property
+    def rows_per_batch(self) -> int:
+        """Rows of an update: transitions, or whole sequences of them."""
+        return self.batch_size // (self.sequence_length if self.recurrent else 1)
 
     @abstractmethod
     def build(self, env: EnvBase) -> Parts:
@@ -261,6 +312,8 @@ class AlgorithmConfig(ABC):
                 done=keys.done,
                 terminated=keys.terminated,
             )
+        if self.recurrent:
+            self._remember(parts)
         scaling = self._scaling(parts, env, keys)
         if self.hterm is not None:
             term = self.hterm.build(
@@ -275,6 +328,17 @@ class AlgorithmConfig(ABC):
         if scaling is not None:
             parts.add_ons.append(scaling)
         return parts
+
+    def _remember(self, parts: Parts) -> None:
+        """Let the policy carry the states of all memories, and the loss unroll them."""
+        loss = self.sequence_loss(parts.loss)
+        acting, *beside = loss.memories()
+        assert acting is memory_of(parts.policy)
+        parts.policy, parts.loss = RecurrentActor(parts.policy, beside), loss
+
+    @abstractmethod
+    def sequence_loss(self, loss: Any) -> SequenceLoss:
+        """Make the loss over sequences of ``loss``, whose networks have memories."""
 
     def _scaling(self, parts: Parts, env: EnvBase, keys: EnvKeys) -> Scaling | None:
         norm = returns = None

@@ -27,6 +27,7 @@ from torchrl_elegant.modules import build_critic, fit_actor, fit_critic, trained
 from torchrl_elegant.modules.build import bounded_action
 from torchrl_elegant.modules.fit import Kind
 from torchrl_elegant.objectives import LeanSoftUpdate
+from torchrl_elegant.objectives.common.recurrent import ReplaySequenceLoss, SequenceLoss
 from torchrl_elegant.objectives.off_policy.base import OffPolicyLoss
 from torchrl_elegant.objectives.off_policy.long_return import LongReturnFit
 
@@ -69,6 +70,13 @@ class OffPolicyConfig(AlgorithmConfig):
         (0.4, 1.0), "exponent of its importance weights, which undo its bias", low=0, high=1
     )
 
+    burn_in: int = option(
+        0,
+        "steps before each sequence that only warm up its memory",
+        topic="memory",
+        low=0,
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         must = f"be at most buffer_size ({self.buffer_size})"
@@ -86,6 +94,13 @@ class OffPolicyConfig(AlgorithmConfig):
         if self.priority_alpha is None:
             mode, other = "priority_alpha=none", "priority_alpha=0.6"
             check_unused(self, "priority_beta", mode=mode, other=other)
+        if not self.recurrent:
+            check_unused(self, "burn_in", mode="recurrent=false", other="recurrent=true")
+        else:
+            no_priority = self.priority_alpha is None
+            must = "be none with recurrent=true, which draws sequences evenly"
+            check(no_priority, "priority_alpha", must, self.priority_alpha)
+            check(weight == 0, "long_return_weight", "be 0 with recurrent=true", weight)
         known = self.hterm is None or self.hterm.baseline != "value"
         way_out = "off-policy critics take an action, too"
         check(known, "hterm.baseline", "be mean, zero or none off-policy", "value", way_out)
@@ -128,16 +143,28 @@ class OffPolicyConfig(AlgorithmConfig):
 
     @property
     def span(self) -> int:
-        """Steps that a stored row looks ahead."""
+        """Steps that a stored row looks ahead, or holds where it is a sequence."""
+        if self.recurrent:
+            return self.burn_in + self.sequence_length
         return max(self.n_steps, self.long_return_steps if self.long_return_weight else 1)
 
     @property
     def fold(self) -> Callable[..., MultiStepFold] | None:
         """Maker of the fold that sums rewards over several steps; None for single steps."""
-        if self.span == 1:
+        if self.span == 1 or self.recurrent:
             return None
         ahead = self.long_return_steps if self.long_return_weight else 0
         return partial(MultiStepFold, gamma=self.gamma, n_steps=self.n_steps, ahead_steps=ahead)
+
+    @property
+    def buffer_rows(self) -> int:
+        """Rows that the replay buffer holds: transitions, or whole sequences of them."""
+        return -(-self.buffer_size // (self.sequence_length if self.recurrent else 1))
+
+    def sequence_loss(self, loss: Any) -> SequenceLoss:
+        return ReplaySequenceLoss(
+            loss, burn_in=self.burn_in, n_steps=self.n_steps, gamma=self.gamma
+        )
 
     def priority(self) -> Priority | None:
         """Exponents of prioritized replay; None for uniform sampling."""
@@ -147,7 +174,12 @@ class OffPolicyConfig(AlgorithmConfig):
 
     def stores(self) -> list[tuple[str, int, int]]:
         # Taken whole at once; a row has the observations before and after its step.
-        return [("buffer_size", self.buffer_size, 2), *super().stores()]
+        seen = 2 if not self.recurrent else -(-2 * self.span // self.sequence_length)
+        return [("buffer_size", self.buffer_size, seen), *super().stores()]
+
+    @property
+    def settled(self) -> tuple[str, ...]:
+        return (*super().settled, "burn_in")
 
     def share(self, ranks: int) -> OffPolicyConfig:
         return replace(

@@ -25,6 +25,7 @@ from torchrl_elegant.modules import (
     fit_value,
     trained,
 )
+from torchrl_elegant.objectives.common.recurrent import RolloutSequenceLoss, SequenceLoss
 from torchrl_elegant.objectives.hamiltonian.loss import Baseline
 from torchrl_elegant.objectives.on_policy.base import OnPolicyLoss
 
@@ -83,6 +84,9 @@ class OnPolicyConfig(AlgorithmConfig):
     @property
     def settled(self) -> tuple[str, ...]:
         return (*super().settled, "log_std")
+
+    def sequence_loss(self, loss: Any) -> SequenceLoss:
+        return RolloutSequenceLoss(loss, length=self.sequence_length)
 
     @abstractmethod
     def build_loss(self, actor: Any, critic: Any) -> OnPolicyLoss:
@@ -155,6 +159,11 @@ class OnPolicyConfig(AlgorithmConfig):
             self.batch_size,
             "lower batch_size or raise frames_per_batch",
         )
+        steps = frames_per_batch // num_envs
+        must = f"be at most the {steps} steps that each environment makes in a rollout"
+        fits = not self.recurrent or self.sequence_length <= steps
+        way_out = "lower it, or raise frames_per_batch"
+        check(fits, "sequence_length", must, self.sequence_length, way_out)
 
     def share(self, ranks: int) -> OnPolicyConfig:
         hterm = self.hterm and self.hterm.share(ranks)

@@ -14,6 +14,7 @@ from torchrl_elegant.collectors.rollout.batched import batched_rollout
 from torchrl_elegant.collectors.rollout.finite_check import FiniteCheck, finite_check
 from torchrl_elegant.collectors.rollout.gymnasium_rollout import extends_buffer, gymnasium_rollout
 from torchrl_elegant.collectors.signatures import shows_arguments
+from torchrl_elegant.modules import RestartsRows
 
 
 class FastRollout(Protocol):
@@ -95,6 +96,8 @@ class SyncCollector(Collector):
         if check_finite:
             self._check_finite = finite_check(self.env, self.storing_device or self.env.device)
         self._fast = self._find_fast()
+        # TorchRL has called the policy to see what it writes.
+        self._restart_policy()
         # TorchRL clones what it yields because it writes into the same buffers again; a fast
         # rollout is new memory each time, unless the caller asked for the same TensorDict.
         if self._fast is not None and not extends_buffer(self):
@@ -129,6 +132,7 @@ class SyncCollector(Collector):
                 self.pre_collect_hook()
             if self.reset_at_each_iter:
                 self._own_carrier().update(self.env.reset(), inplace=True)
+                self._restart_policy()
                 self._start_new_trajectories()
             batch = self._maybe_set_truncated(self._fast.collect(self))
         if batch is not None and self._check_finite is not None:
@@ -139,6 +143,14 @@ class SyncCollector(Collector):
         """Resets the environments, or those at `index`."""
         self._own_carrier()
         super().reset(index, **kwargs)
+        self._restart_policy(index)
+
+    def _restart_policy(self, index: torch.Tensor | None = None) -> None:
+        """Lets a policy that carries something from step to step begin anew."""
+        if isinstance(self.policy, RestartsRows):
+            rows = torch.zeros(self.env.batch_size, dtype=torch.bool)
+            rows[... if index is None else index] = True
+            self.policy.restart(rows)
 
     def _own_carrier(self) -> TensorDictBase:
         # TorchRL writes into the present state. Its tensors may be the environment's own, or

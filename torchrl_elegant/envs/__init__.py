@@ -1,6 +1,6 @@
 """Environments: `make_env` from a name or a callable, and the environment it returns."""
 
-from torchrl_elegant.envs.batched import ChasingEnv
+from torchrl_elegant.envs.batched import ChasingEnv, RecallEnv
 from torchrl_elegant.envs.gymnasium import GymnasiumEnv, sub_seeds
 from torchrl_elegant.envs.keys import EnvKeys, Outcome
 from torchrl_elegant.envs.make import PREFIXES, make_env
@@ -20,6 +20,7 @@ __all__ = [
     "Outcome",
     "PettingZooTeams",
     "Pixels",
+    "RecallEnv",
     "UnsupportedSpaceError",
     "VmasTeams",
     "make_env",

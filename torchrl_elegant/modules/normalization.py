@@ -108,7 +108,8 @@ class NormalizedActor(TensorDictModuleBase):
 
     def afresh(self) -> NormalizedActor:
         """The same actor with a state of its own, where the actor inside has one."""
-        return NormalizedActor(own_state(self.actor), self.norm)
+        own = own_state(self.actor)
+        return self if own is self.actor else NormalizedActor(own, self.norm)
 
     def spec_dict(self) -> dict[str, Any]:
         """Plain data from which ``from_spec`` builds the same architecture."""

@@ -83,6 +83,7 @@ def _pictures(
     most = min(run.max_eval_steps, (_MAX_PICTURES - 1) * skip + 1)
     # The seed that the evaluation's environment gives its first episode.
     observation, _ = simulator.reset(seed=sub_seeds(seed, 1)[0])
+    policy.reset()
     _require_finite(run.env, "observation", observation, 0)
     for step in range(most):
         if step % skip == 0:

@@ -27,6 +27,7 @@ from torchrl_elegant.modules import (
     NoSpecification,
     RecurrentActor,
     SquashedGaussianActor,
+    own_state,
 )
 from torchrl_elegant.modules.multiagent.actors import GroupActors
 from torchrl_elegant.runs.exported.actions import Observed, PlainActions
@@ -151,7 +152,8 @@ class Policy:
     Observations are arrays, or mappings of arrays where the environment's are; rows in front pass
     through. Actions are in the environment's own units; those of several groups of agents come as
     a mapping, by their keys. A call gives the best action, `sample` one that is drawn as in
-    training.
+    training. A policy with a memory goes on from its last call: call `reset` at the beginning of
+    each episode.
 
     Args:
         actor: the actor, with `in_keys` among the observations and an `action` to write.
@@ -167,6 +169,7 @@ class Policy:
     def __init__(self, actor: TensorDictModuleBase, metadata: Mapping[str, Any]) -> None:
         self.actor = actor
         self.metadata = dict(metadata)
+        self.reset()
         acted = [key for key in actor.out_keys if path_of(key)[-1] == "action"]
         self._action_keys = acted or actor.out_keys[:1]
         self.in_own_units = PlainActions(metadata).to(device_of(actor))
@@ -188,6 +191,10 @@ class Policy:
         gives its best action here as well.
         """
         return self._act(observation, ExplorationType.RANDOM)
+
+    def reset(self) -> None:
+        """Begin new episodes: a policy with a memory forgets the old ones; any other has none."""
+        self._acting = own_state(self.actor)
 
     @property
     def device(self) -> torch.device:
@@ -217,12 +224,12 @@ class Policy:
 
     def action(self, data: TensorDict) -> torch.Tensor:
         """The action in the environment's units, at observations of the actor's own form."""
-        return self.in_own_units(self.actor(data).get(self._action_keys[0]))
+        return self.in_own_units(self._acting(data).get(self._action_keys[0]))
 
     def _act(self, observation: Any, mode: ExplorationType) -> Any:
         data = self.observed(observation, self.device)
         with torch.no_grad(), set_exploration_type(mode):
-            self.actor(data)
+            self._acting(data)
         # A single action is a scalar, as simulators want it, and not an array without axes.
         each = {
             key: self.in_own_units(data.get(key)).cpu().numpy()[()] for key in self._action_keys

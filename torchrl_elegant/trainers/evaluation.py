@@ -19,6 +19,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.collectors.rollout.policy_calls import direct_call
 from torchrl_elegant.envs import BOOKKEEPING_KEYS, GymnasiumEnv, Outcome
+from torchrl_elegant.modules import RestartsRows, own_state
 from torchrl_elegant.trainers.random_streams import streams_kept
 from torchrl_elegant.trainers.run_config import RunConfig
 
@@ -56,7 +57,7 @@ def play(
     >>> [length for _, length in play(env, build_stochastic_actor(env), 3)]
     [7, 7, 7]
     """
-    left = _shares(episodes, env.num_envs)
+    left, policy = _shares(episodes, env.num_envs), own_state(policy)
     active = [row for row, count in enumerate(left) if count]
     choose, check, cap = _chooser(env, policy), _value_check(env), _Cap(env, max_steps)
     lengths = env.next_arrays["step_count"].reshape(-1)
@@ -83,6 +84,8 @@ def play(
             if over:
                 active = [row for row in active if left[row]]
                 check(step)
+                ends = [row in over for row in range(env.num_envs)]
+                _restart(policy, torch.tensor(ends).view(env.batch_size))
     return ended
 
 
@@ -114,6 +117,7 @@ def play_rows(
     total = torch.zeros(rows, dtype=torch.float64, device=env.device)
     length = torch.zeros_like(left)
     rewards, seen = [*outcome.rewards], _float_keys(env)
+    policy = own_state(policy)
     ended: list[tuple[int, float, int]] = []
     # Not in inference mode: a shared environment goes on with its tensors in training.
     with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
@@ -132,6 +136,7 @@ def play_rows(
             if step >= max_steps and (long := ~done & (left > 0) & (length >= max_steps)).any():
                 cap.say()
                 data, done = _restarted(env, data, long), done | long
+            _restart(policy, done.view(env.batch_size))
             counted = done & (left > 0)
             found = (each.tolist() for each in (counted.nonzero(), total[counted], length[counted]))
             ended += [(row, value, size) for (row,), value, size in zip(*found, strict=True)]
@@ -174,6 +179,12 @@ class _Cap:
                 self._name,
                 self._max,
             )
+
+
+def _restart(policy: TensorDictModuleBase, rows: Tensor) -> None:
+    """Tell a policy that carries something from step to step which episodes are over."""
+    if isinstance(policy, RestartsRows):
+        policy.restart(rows)
 
 
 def _restarted(env: EnvBase, data: Any, rows: Tensor) -> Any:

@@ -56,7 +56,8 @@ class Family(ABC, Generic[Config]):
         frames = self._frames_per_batch()
         self.run = replace(run, frames_per_batch=frames, env_kwargs=env_kwargs)
         if config.compile == "auto":
-            self.config = replace(config, compile=self._is_worth_compiling())
+            worth = not config.recurrent and self._is_worth_compiling()
+            self.config = replace(config, compile=worth)
         #: Configuration of this rank's share.
         self.share = self._share()
 

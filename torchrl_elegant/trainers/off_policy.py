@@ -12,15 +12,16 @@ from torchrl_elegant.algorithms import OffPolicyConfig, Ramp
 from torchrl_elegant.collectors import AsyncCollector
 from torchrl_elegant.collectors.workers.buffer_writer import ROWS_KEPT
 from torchrl_elegant.config.text import UsageError
-from torchrl_elegant.data import MultiStepFold, make_buffer
+from torchrl_elegant.data import SequenceFold, make_buffer
 from torchrl_elegant.data.multi_step import AHEAD, STEPS
 from torchrl_elegant.envs import EnvKeys, Outcome
+from torchrl_elegant.objectives.common.recurrent import SequenceLoss
 from torchrl_elegant.trainers.environments import TRAIN, Environments, seed_of
 from torchrl_elegant.trainers.episode_returns import EpisodeReturns
 from torchrl_elegant.trainers.family import Family, family
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.ledger import Ledger
-from torchrl_elegant.trainers.sources import AsyncSource, Source, SyncSource
+from torchrl_elegant.trainers.sources import AsyncSource, Fold, Source, SyncSource
 from torchrl_elegant.trainers.watcher import Watcher
 
 # Memory of the rows of one draw: above it the batches of a round are drawn in several goes.
@@ -107,7 +108,7 @@ class OffPolicy(Family[OffPolicyConfig]):
     def store(self) -> ReplayBuffer:
         share = self.share
         return make_buffer(
-            size=share.buffer_size, device=self.ranks.device, priority=share.priority()
+            size=share.buffer_rows, device=self.ranks.device, priority=share.priority()
         )
 
     def source(
@@ -132,7 +133,8 @@ class OffPolicy(Family[OffPolicyConfig]):
         collector = self.collector(environments, learner, self.run.frames_per_batch)
         # After construction, which warns about whole batches of random frames: these are meant.
         collector.init_random_frames = -(-self.share.warmup // self.ranks.count)
-        outcome, fold = Outcome.of(environments.specs()), self._fold(environments)
+        outcome = Outcome.of(environments.specs())
+        fold = self._fold(environments, learner)
         return SyncSource(
             collector,
             store,
@@ -166,25 +168,29 @@ class OffPolicy(Family[OffPolicyConfig]):
             frames_done=ledger.frames,
             # Workers may collect until the first row of several steps is complete.
             slack_batches=1 + -(-config.span * run.num_envs // frames),
-            fold=self._fold(environments),
+            fold=self._fold(environments, learner),
             # Add-ons that count or keep every step must be shown all of them, once.
             rows_kept=None if learner.sees_every_row else ROWS_KEPT,
         )
 
-    def _fold(self, environments: Environments) -> Callable[[], MultiStepFold] | None:
+    def _fold(self, environments: Environments, learner: Learner) -> Callable[[], Fold] | None:
         """Maker of the fold of this environment's steps; None where rows are stored as they are."""
-        fold = self.share.fold
-        if fold is None:
+        config = self.share
+        if config.recurrent:
+            assert isinstance(learner.loss, SequenceLoss)
+            states, length = learner.loss.state_keys, config.sequence_length
+            return partial(SequenceFold, length=length, burn_in=config.burn_in, state_keys=states)
+        if config.fold is None:
             return None
         keys = EnvKeys.of(environments.specs())
-        return partial(fold, reward_key=keys.reward, done_key=keys.done)
+        return partial(config.fold, reward_key=keys.reward, done_key=keys.done)
 
     def train(
         self, source: Source, learner: Learner, store: ReplayBuffer | None, watcher: Watcher
     ) -> None:
         assert isinstance(source, (AsyncSource, SyncSource))
         assert store is not None
-        train_off_policy(source, store, learner, watcher, batch_size=self.share.batch_size)
+        train_off_policy(source, store, learner, watcher, batch_size=self.share.rows_per_batch)
 
     def go_on(self, ledger: Ledger, store: ReplayBuffer | None) -> None:
         assert store is not None
@@ -212,7 +218,7 @@ class OffPolicy(Family[OffPolicyConfig]):
         # The longer returns first: they make longer rows too.
         for name, key, wanted in (
             ("long_return_weight", AHEAD, config.long_return_weight > 0),
-            ("n_steps", STEPS, config.span > 1),
+            ("n_steps", STEPS, config.fold is not None),
         ):
             if (key in stored) != wanted:
                 form = "have" if key in stored else "have no"

@@ -122,7 +122,7 @@ class OnPolicy(Family[OnPolicyConfig]):
         assert isinstance(learner, RolloutLearner)
         config = self.share
         train_on_policy(
-            source, learner, watcher, epochs=config.epochs, batch_size=config.batch_size
+            source, learner, watcher, epochs=config.epochs, batch_size=config.rows_per_batch
         )
 
     def go_on(self, ledger: Ledger, store: ReplayBuffer | None) -> None:

@@ -35,7 +35,7 @@ class RolloutLearner(Learner):
         self._epochs = 0
 
     def rows(self, rollout: TensorDictBase) -> TensorDictBase:
-        """The transitions of a rollout ``[*envs, T]``, with their advantages."""
+        """The steps of a rollout ``[*envs, T]``, or sequences of them, with their advantages."""
         self._epochs = 0
         # A copy: a loss writes into what it is shown, and add-ons read what was collected.
         shown = rollout.copy()
@@ -44,7 +44,7 @@ class RolloutLearner(Learner):
         estimated = self._rollout_loss.estimate(shown)
         for add_on in self.add_ons.values():
             add_on.observe_rollout(rollout, estimated)
-        return estimated.select(*self._rollout_loss.row_keys).reshape(-1)
+        return self._rollout_loss.rows(estimated)
 
     @torch.no_grad()
     def report(self, rows: TensorDictBase) -> dict[str, Tensor]:

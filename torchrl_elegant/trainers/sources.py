@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -20,12 +20,16 @@ from torchrl.collectors import BaseCollector
 from torchrl.data import ReplayBuffer
 
 from torchrl_elegant.collectors import AsyncCollector, ParallelCollector, SyncCollector
-from torchrl_elegant.data import MultiStepFold
+from torchrl_elegant.data import MultiStepFold, SequenceFold
 from torchrl_elegant.trainers.episode_returns import Episode, EpisodeReturns
 from torchrl_elegant.trainers.learner import Learner
 
 # Updates made between two looks at the collector; bounds how long a stop has to wait.
 _CHUNK = 64
+
+
+#: Turns batches ``[*envs, time]`` into rows to store.
+Fold: TypeAlias = MultiStepFold | SequenceFold
 
 
 class Source(Protocol):
@@ -156,7 +160,7 @@ class SyncSource(_CollectedHere):
         keys: Sequence[NestedKey],
         ranks: int = 1,
         returns: EpisodeReturns | None = None,
-        fold: MultiStepFold | None = None,
+        fold: Fold | None = None,
     ) -> None:
         super().__init__(collector, learner, ranks=ranks, returns=returns)
         self._buffer, self._keys, self._fold = buffer, list(keys), fold

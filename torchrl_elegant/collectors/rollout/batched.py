@@ -238,13 +238,17 @@ class BatchedRollout:
         return carrier
 
     def _decide(self, collector: Collector, carrier: TensorDictBase) -> None:
-        if collector._should_use_random_frames():
+        draws = collector._should_use_random_frames()
+        if draws and not (self._direct is not None and self._direct.carries):
             self._env.rand_action(carrier)
         elif self._direct is not None:
             values = self._direct.act(*(carrier.get(key) for key in self._direct.reads))
             several = values if isinstance(values, tuple) else (values,)
             for key, value in zip(self._direct.writes, several, strict=True):
                 carrier.set(key, value)
+            if draws:
+                # What it carries is that of the steps that are made.
+                self._env.rand_action(carrier)
         else:
             # As TorchRL, which leaves the device open for a policy that none was given for.
             is_open = collector._carrier_has_no_device and collector.policy_device is None

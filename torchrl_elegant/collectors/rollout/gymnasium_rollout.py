@@ -199,7 +199,11 @@ class GymnasiumRollout:
         # Asked at every step: other processes may write to the same buffer.
         if not collector._should_use_random_frames():
             return policy(t)
-        action = self._outputs.write_action(t, self._random_action(t))
+        action = self._random_action(t)
+        if self._direct is not None and self._direct.carries:
+            # Its states must be those of the steps that are made.
+            self._call(t)
+        action = self._outputs.write_action(t, action)
         if self._direct is None:
             if t:
                 self._memory.show(t)

@@ -47,6 +47,11 @@ class DirectCall:
     plan: Callable[..., RolloutPlan | None] | None = None
     restart: Callable[[Tensor], None] | None = None
 
+    @property
+    def carries(self) -> bool:
+        """True if it writes, beside its action, what it carries from step to step."""
+        return self.restart is not None and len(self.writes) > 1
+
 
 def direct_call(
     policy: Any,

@@ -1,5 +1,6 @@
 """Environments of many rows that step in tensors, on any device."""
 
 from torchrl_elegant.envs.batched.chasing import ChasingEnv
+from torchrl_elegant.envs.batched.recall import RecallEnv
 
-__all__ = ["ChasingEnv"]
+__all__ = ["ChasingEnv", "RecallEnv"]

@@ -64,6 +64,9 @@ class RolloutLoss(UpdateLoss, Protocol):
     def estimate(self, rollout: TensorDictBase) -> TensorDictBase:
         """Write advantages, value targets and values into a rollout ``[*B, T]``."""
 
+    def rows(self, estimated: TensorDictBase) -> TensorDictBase:
+        """Cut an estimated rollout into what is shuffled: steps, or sequences of them."""
+
     def report(self, rows: TensorDictBase) -> dict[str, Tensor]:
         """Statistics of the policy after its updates."""
 

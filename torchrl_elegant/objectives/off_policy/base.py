@@ -15,6 +15,7 @@ from torchrl.objectives.utils import distance_loss
 from torchrl.objectives.value import TD0Estimator
 
 from torchrl_elegant.functional import bellman_target
+from torchrl_elegant.modules import Memory
 from torchrl_elegant.objectives.common.update_loss import UpdateDefaults
 from torchrl_elegant.objectives.off_policy.torchrl_contract import TorchRLContract
 
@@ -71,6 +72,20 @@ class OffPolicyLoss(UpdateDefaults, TorchRLContract, LossModule):
     @abstractmethod
     def _next_value(self, after: TensorDictBase) -> Tensor:
         """Value of the next state, from delayed networks, ``[*B]``."""
+
+    def memories(self) -> dict[NestedKey, Memory]:
+        """Memories of the networks that learn, by the entry that each writes."""
+        found = [self.__dict__[name].memories() for name in self._calls]
+        return {key: memory for each in found for key, memory in each.items()}
+
+    def critic_memories(self) -> dict[NestedKey, Memory]:
+        """Those of the critics among them."""
+        return self._critic.memories()
+
+    def delayed_memories(self) -> dict[NestedKey, Memory]:
+        """Memories of delayed copies, by the entry that those read."""
+        found = [self.__dict__[name].delayed_memories() for name in self._calls]
+        return {key: memory for each in found for key, memory in each.items()}
 
     def _stored_values(self, tensordict: TensorDictBase) -> Tensor:
         """Values of the stored actions, ``[N, *B]``, which train all N critics."""

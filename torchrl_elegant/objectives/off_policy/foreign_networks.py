@@ -36,6 +36,12 @@ class ForeignNetwork:
     def bind(self, loss: LossModule) -> None:
         """Do nothing: no tensor is kept."""
 
+    def memories(self) -> dict[NestedKey, Any]:
+        """None: a network of another package keeps its states to itself."""
+        return {}
+
+    delayed_memories = memories
+
     @property
     def params(self) -> TensorDictParams:
         return getattr(self.loss, f"{self.name}_params")

@@ -11,15 +11,16 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from torch import Tensor
 from torchrl.objectives import LossModule
 
-from torchrl_elegant.functional import chosen, reduce_members
+from torchrl_elegant.functional import chosen, path_of, reduce_members
 from torchrl_elegant.modules import (
     CategoricalActor,
     DeterministicActor,
     EnsembleCritic,
+    Memory,
     QNetwork,
     SquashedGaussianActor,
 )
@@ -40,6 +41,7 @@ class OwnNetwork:
         self.name = name
         network = getattr(loss, name)
         self._online, self._target = Seat(network), Seat(deepcopy(network))
+        self._delayed_keys = {key: _delayed(key) for key in _memory_in(network)}
 
     def bind(self, loss: LossModule) -> None:
         """Make both copies read the tensors that optimizers and target updaters write."""
@@ -59,8 +61,27 @@ class OwnNetwork:
     def delayed(self) -> Any:
         return self._target.taken(detached=True)
 
+    @property
+    def keys(self) -> list[NestedKey]:
+        """Entries of an observation that the network reads."""
+        return self._online.network.in_keys
+
     def inputs(self, tensordict: TensorDictBase) -> list[Tensor]:
-        return [tensordict.get(key) for key in self._online.network.in_keys]
+        return [tensordict.get(key) for key in self.keys]
+
+    def delayed_inputs(self, tensordict: TensorDictBase) -> list[Tensor]:
+        """As ``inputs``; of a memory what its own delayed copy wrote."""
+        keys, swapped = self.keys, self._delayed_keys
+        return [tensordict.get(swapped.get(key, key) if swapped else key) for key in keys]
+
+    def memories(self) -> dict[NestedKey, Memory]:
+        """Memory of the network by the entry that it reads; empty without one."""
+        return _memory_in(self.network)
+
+    def delayed_memories(self) -> dict[NestedKey, Memory]:
+        """Memory of the delayed copy by the entry that that reads."""
+        found = _memory_in(self.delayed).items()
+        return {self._delayed_keys[key]: memory for key, memory in found}
 
 
 class OwnEnsemble(OwnNetwork):
@@ -77,12 +98,11 @@ class OwnEnsemble(OwnNetwork):
     def target(
         self, tensordict: TensorDictBase, action: Tensor, members: Tensor | None = None
     ) -> Tensor:
-        return self.delayed.values(self.inputs(tensordict), action, members)
+        return self.delayed.values(self.delayed_inputs(tensordict), action, members)
 
-    def inputs(self, tensordict: TensorDictBase) -> list[Tensor]:
-        return [
-            tensordict.get(key) for key in self._online.network.in_keys[:-1]
-        ]  # the last is the action
+    @property
+    def keys(self) -> list[NestedKey]:
+        return self._online.network.in_keys[:-1]  # the last is the action
 
 
 class OwnQNetwork(OwnNetwork):
@@ -92,7 +112,7 @@ class OwnQNetwork(OwnNetwork):
         return self.network.values(self.inputs(tensordict))
 
     def target(self, tensordict: TensorDictBase) -> Tensor:
-        return self.delayed.values(self.inputs(tensordict))
+        return self.delayed.values(self.delayed_inputs(tensordict))
 
     def online_and_next(self, tensordict: TensorDictBase) -> tuple[Tensor, TensorDictBase]:
         """Values, and the next steps, into which this network writes nothing."""
@@ -115,7 +135,7 @@ class OwnActor(OwnNetwork):
         return tensordict, self.network.act(*self.inputs(tensordict))
 
     def target(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, Tensor]:
-        return tensordict, self.delayed.act(*self.inputs(tensordict))
+        return tensordict, self.delayed.act(*self.delayed_inputs(tensordict))
 
 
 class OwnSampler(OwnNetwork):
@@ -123,6 +143,10 @@ class OwnSampler(OwnNetwork):
 
     def __init__(self, loss: LossModule, name: str) -> None:
         self.name, self._online = name, Seat(getattr(loss, name))
+
+    def delayed_memories(self) -> dict[NestedKey, Memory]:
+        """None: a sampler has no delayed copy."""
+        return {}
 
     def bind(self, loss: LossModule) -> None:
         params, _ = foreign.parameters_of(loss, self.name)
@@ -136,6 +160,16 @@ class OwnSampler(OwnNetwork):
         """log pi of every action, ``[*B, n]``."""
         network = self.network
         return network.head_of(network.output(self.inputs(tensordict))).log_probs
+
+
+def _memory_in(network: Any) -> dict[NestedKey, Memory]:
+    memories = [part for part in network.children() if isinstance(part, Memory)]
+    return {memory.out_key: memory for memory in memories}
+
+
+def _delayed(key: NestedKey) -> NestedKey:
+    *above, name = path_of(key)
+    return (*above, f"delayed_{name}") if above else f"delayed_{name}"
 
 
 def critic_calls(loss: LossModule, name: str, *, stacked: bool) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import (
     AddStateIndependentNormalScale,
     NormalParamExtractor,
@@ -114,6 +114,12 @@ class _Lean:
         target = loss._modules.get(f"target_{self.name}_params", online)
         self._online = Lookup(online, self._paths, detached=False)
         self._target = Lookup(target, self._paths, detached=target is online)
+
+    def memories(self) -> dict[NestedKey, Any]:
+        """None: a network of TorchRL keeps its states to itself."""
+        return {}
+
+    delayed_memories = memories
 
     @property
     def _is_lean(self) -> bool:

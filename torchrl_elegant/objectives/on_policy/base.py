@@ -19,7 +19,7 @@ from torchrl.objectives.utils import ValueEstimators, default_value_kwargs
 from torchrl_elegant.data.running_statistics import Gather
 from torchrl_elegant.functional import clipped_value_loss, value_loss
 from torchrl_elegant.functional.gradients import add_gradients
-from torchrl_elegant.modules import StateValue, StochasticActor
+from torchrl_elegant.modules import Memory, StateValue, StochasticActor
 from torchrl_elegant.objectives.common.bound_networks import BoundNetworks
 from torchrl_elegant.objectives.common.update_loss import UpdateDefaults
 from torchrl_elegant.objectives.on_policy import written_gradients as written
@@ -204,6 +204,15 @@ class OnPolicyLoss(UpdateDefaults, BoundNetworks, LossModule):
         own += [keys.value] if self._clips_values else []
         seen = [*self.actor_network.in_keys, *self.critic_network.in_keys]
         return list(dict.fromkeys([*seen, *own]))
+
+    def rows(self, estimated: TensorDictBase) -> TensorDictBase:
+        """See ``RolloutLoss``."""
+        return estimated.select(*self.row_keys).reshape(-1)
+
+    def memories(self) -> dict[NestedKey, Memory]:
+        """Memories of actor and critic, by the entry that each writes."""
+        parts = [*self.actor_network.children(), *self.critic_network.children()]
+        return {part.out_key: part for part in parts if isinstance(part, Memory)}
 
     def make_value_estimator(
         self, value_type: ValueEstimators | None = None, **hyperparams: Any

@@ -10,6 +10,9 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 
+from torchrl_elegant.config.text import UsageError
+from torchrl_elegant.modules import RecurrentActor
+
 #: Form of the actions: numbers, one hot (of one choice or several), or indices.
 Form = Literal["continuous", "one_hot", "categorical"]
 
@@ -42,6 +45,12 @@ class EnsembleActor(TensorDictModuleBase):
         form: Form,
     ) -> None:
         super().__init__()
+        for name, _, actor in members:
+            if any(isinstance(part, RecurrentActor) for part in actor.modules()):
+                raise UsageError(
+                    f"`members` must have no memory, got {name}, whose state is that of its own "
+                    "episodes; take the best of them alone"
+                )
         self.actors = nn.ModuleList(actor for _, _, actor in members)
         self.form = form
         self._specs = [{"builder": name, "spec": dict(spec)} for name, spec, _ in members]

@@ -26,6 +26,7 @@ from torchrl_elegant.modules import (
     GaussianActor,
     MultiCategoricalActor,
     NormalizedActor,
+    RecurrentActor,
     SquashedGaussianActor,
 )
 from torchrl_elegant.runs.exported.program_actor import ProgramActor
@@ -66,6 +67,11 @@ def export_policy(policy: Policy, path: str | Path) -> Path:
         raise UsageError(
             f"`path` must end in {' or '.join(_FORMATS)}, got {str(path)!r}; policy.save writes "
             "this package's own policy files"
+        )
+    if any(isinstance(part, RecurrentActor) for part in policy.actor.modules()):
+        raise UsageError(
+            f"`policy` must have no memory to be written as {path.suffix}, got one; policy.save "
+            "writes this package's own policy files, which keep it"
         )
     write, run = _FORMATS[path.suffix]
     _, _, actor = describe(policy.actor, policy.metadata)
