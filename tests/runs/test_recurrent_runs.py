@@ -37,6 +37,8 @@ def config(name: str, **options: Any) -> Any:
 
 def settings(name: str) -> dict[str, Any]:
     run = ASKS if "continuous" in ALGORITHMS[name].actions else CHOICE
+    if ALGORITHMS[name].teams:
+        run = {**run, "env_kwargs": {**run["env_kwargs"], "agents": 2}}
     more = {} if issubclass(ALGORITHMS[name], OffPolicyConfig) else {"frames_per_batch": 64}
     return {**run, **more, "num_envs": 4}
 

@@ -209,7 +209,7 @@ class AlgorithmConfig(ABC):
         own = self.networks or {}
         if self.recurrent:
             network = build(env)
-            give_memory(network, self._memory(name, env))
+            give_memory(network, self.build_memory(name, env))
             return network
         if name not in own:
             return build(env)
@@ -229,8 +229,8 @@ class AlgorithmConfig(ABC):
                 f"{error}"
             ) from error
 
-    def _memory(self, name: str, env: EnvBase) -> Memory:
-        """The memory of the network in the place ``name``."""
+    def build_memory(self, name: str, env: EnvBase, **options: Any) -> Memory:
+        """Make the memory of the network in the place ``name``."""
         acts = name == "actor" or not self.has_actor
         keys = self.own_keys(self.actor_keys if name == "actor" else self.critic_keys)
         memory = Memory(
@@ -238,6 +238,7 @@ class AlgorithmConfig(ABC):
             hidden_size=self.hidden_size,
             out_key=f"{name}_memory",
             state_key="recurrent_state" if acts else f"{name}_recurrent_state",
+            **options,
         )
         return memory if env.device is None else memory.to(env.device)
 

@@ -95,6 +95,7 @@ class Memory(TensorDictModuleBase):
         hidden_size: size of the state.
         out_key: entry of the feature.
         state_key: entry of the state.
+        ids: agents whose number it reads beside the observation (``Inputs``); 0 for none.
 
     >>> import torch
     >>> from tensordict import TensorDict
@@ -114,9 +115,10 @@ class Memory(TensorDictModuleBase):
         hidden_size: int = 64,
         out_key: NestedKey = "memory",
         state_key: NestedKey = "recurrent_state",
+        ids: int = 0,
     ) -> None:
         super().__init__()
-        self.inputs = Inputs(observation)
+        self.inputs, self._ids = Inputs(observation, ids=ids), ids
         self.gru = GRU(in_features=self.inputs.features, hidden_size=hidden_size)
         self.hidden_size = hidden_size
         self.out_key, self.state_key = unravel_key(out_key), unravel_key(state_key)
@@ -163,6 +165,7 @@ class Memory(TensorDictModuleBase):
             "hidden_size": self.hidden_size,
             "out_key": self.out_key,
             "state_key": self.state_key,
+            "ids": self._ids,
         }
 
 

@@ -194,7 +194,7 @@ class Policy:
 
     def reset(self) -> None:
         """Begin new episodes: a policy with a memory forgets the old ones; any other has none."""
-        self._acting = own_state(self.actor)
+        self.acting = own_state(self.actor)
 
     @property
     def device(self) -> torch.device:
@@ -224,12 +224,12 @@ class Policy:
 
     def action(self, data: TensorDict) -> torch.Tensor:
         """The action in the environment's units, at observations of the actor's own form."""
-        return self.in_own_units(self._acting(data).get(self._action_keys[0]))
+        return self.in_own_units(self.acting(data).get(self._action_keys[0]))
 
     def _act(self, observation: Any, mode: ExplorationType) -> Any:
         data = self.observed(observation, self.device)
         with torch.no_grad(), set_exploration_type(mode):
-            self._acting(data)
+            self.acting(data)
         # A single action is a scalar, as simulators want it, and not an array without axes.
         each = {
             key: self.in_own_units(data.get(key)).cpu().numpy()[()] for key in self._action_keys

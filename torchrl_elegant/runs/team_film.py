@@ -41,6 +41,7 @@ class TeamEpisode:
     def pictures(self, seed: int, most: int) -> list[np.ndarray]:
         """Play up to `most` steps from `seed` on."""
         self._env.set_seed(seed)
+        self._policy.reset()
         with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
             scenes, captions = zip(*self._played(most), strict=True)
         drawn: list[np.ndarray] = self._env.pictures(scenes)
@@ -76,7 +77,7 @@ class TeamEpisode:
         for key, spec in self._env.observation_spec.items(True, True):
             if spec.dtype is not None and spec.dtype.is_floating_point:
                 _finite(data, key, self._name, step)
-        chosen: TensorDictBase = self._policy.actor(data)
+        chosen: TensorDictBase = self._policy.acting(data)
         for key in self._env.action_keys:
             if chosen.get(key).is_floating_point():
                 _finite(chosen, key, self._name, step)

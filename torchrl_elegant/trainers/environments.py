@@ -14,7 +14,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_elegant.config.blame import is_users_own, place
 from torchrl_elegant.config.text import UsageError
-from torchrl_elegant.envs import GymnasiumEnv, PettingZooTeams, VmasTeams, make_env
+from torchrl_elegant.envs import GymnasiumEnv, PettingZooTeams, RecallEnv, VmasTeams, make_env
 from torchrl_elegant.trainers.random_streams import streams_kept
 from torchrl_elegant.trainers.run_config import RunConfig
 
@@ -178,7 +178,7 @@ def their_mistake(run: RunConfig) -> Iterator[None]:
 
 def _together(env: EnvBase, episodes: int) -> int | None:
     """Copies of ``env`` to evaluate in; None for a factory of batches that decides itself."""
-    if isinstance(env, VmasTeams):
+    if isinstance(env, VmasTeams | RecallEnv):
         return episodes
     of_copies = isinstance(env, GymnasiumEnv | PettingZooTeams)
     return min(episodes, TOGETHER) if of_copies else None

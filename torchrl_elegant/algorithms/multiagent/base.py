@@ -15,6 +15,7 @@ from torchrl_elegant.algorithms.off_policy import ActorCriticConfig, OffPolicyCo
 from torchrl_elegant.config.options import options_of
 from torchrl_elegant.config.rates import Rate
 from torchrl_elegant.envs import EnvKeys
+from torchrl_elegant.modules import Memory
 from torchrl_elegant.modules.multiagent import Group, groups_of
 from torchrl_elegant.modules.multiagent.build import build_team_critic
 from torchrl_elegant.modules.multiagent.critics import Sees
@@ -54,6 +55,9 @@ class TeamOptions(AlgorithmConfig):
         way_out = "networks of their own tell the agents apart already"
         alone = not self.agent_id or self.share_parameters
         check(alone, "agent_id", "be false with share_parameters=false", True, way_out)
+        shares = self.share_parameters or not self.recurrent
+        must, way_out = "be true with recurrent=true", "tell the agents apart by agent_id=true"
+        check(shares, "share_parameters", must, self.share_parameters, way_out)
 
     @property
     def settled(self) -> tuple[str, ...]:
@@ -64,9 +68,20 @@ class TeamOptions(AlgorithmConfig):
     def build_actor(self, env: Any) -> nn.Module:
         return super().build_actor(env.one_agent)  # type: ignore[misc]
 
+    def build_memory(self, name: str, env: Any, **options: Any) -> Memory:
+        if self.remembers_all(name):
+            return super().build_memory(name, env)
+        return super().build_memory(name, env.one_agent, ids=env.agents.ids)
+
+    def remembers_all(self, name: str) -> bool:
+        """Whether the memory of the place ``name`` is one of all agents, and not of each."""
+        return False
+
     def assemble(self, env: EnvBase) -> Parts:
         options = {"share_parameters": self.share_parameters, "agent_id": self.agent_id}
         groups = [group.with_agents(**options) for group in groups_of(env).values()]
+        must, names = "be false with several groups of agents", [group.path for group in groups]
+        check(len(groups) == 1 or not self.recurrent, "recurrent", must, f"true with {names}")
         return joined_parts({group.path: self._assemble_group(env, group) for group in groups})
 
     def _assemble_group(self, env: EnvBase, group: Group) -> Parts:
@@ -75,6 +90,8 @@ class TeamOptions(AlgorithmConfig):
         parts.loss.set_keys(
             action=keys.action, reward=keys.reward, done=keys.done, terminated=keys.terminated
         )
+        if self.recurrent:
+            self._remember(parts)
         return parts
 
 
@@ -118,6 +135,9 @@ class TeamCriticOptions(TeamReplayOptions, ActorCriticConfig):
         """Make the critics of the group ``env``."""
         networks = self.network_options(self.critic_keys, of="critics")
         return build_team_critic(env, sees=self.critic_sees, num_critics=self.members, **networks)
+
+    def remembers_all(self, name: str) -> bool:
+        return name == "critic" and self.critic_sees == "all"
 
     @property
     def acted_by_others(self) -> Others:

@@ -66,6 +66,9 @@ class MAPPOConfig(TeamOptions, PPOConfig):
         networks = self.network_options(self.critic_keys, of="critics")
         return build_team_value(env, sees=self.critic_sees, **networks)
 
+    def remembers_all(self, name: str) -> bool:
+        return name == "critic" and self.critic_sees == "all"
+
     def build_loss(self, actor: Any, critic: Any) -> MAPPOLoss:
         norm = None if self.value_norm is None else PopArtValueNorm(beta=self.value_norm)
         return MAPPOLoss(actor, critic, value_norm=norm, **self.loss_arguments())

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from torchrl_elegant.data import MASK, cut
 from torchrl_elegant.data.multi_step import STEPS
+from torchrl_elegant.data.running_statistics import Gather
 from torchrl_elegant.functional import path_of, spans
 from torchrl_elegant.modules import Memory
 from torchrl_elegant.objectives.common.update_loss import UpdateDefaults
@@ -66,6 +67,10 @@ class SequenceLoss(UpdateDefaults, nn.Module):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
         return TensorDict(self.update_terms(tensordict), [])
+
+    def connect(self, gather: Gather) -> None:
+        """See ``RolloutLoss``."""
+        self.loss.connect(gather)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """State of ``loss``: there is no other."""

@@ -85,6 +85,10 @@ class GroupRolloutLosses(GroupLosses):
             rollout = loss.estimate(rollout)
         return rollout
 
+    def rows(self, estimated: TensorDictBase) -> TensorDictBase:
+        """See ``RolloutLoss``."""
+        return estimated.select(*self.row_keys).reshape(-1)
+
     def report(self, rows: TensorDictBase) -> dict[str, Tensor]:
         """Statistics of each group's policy after its updates."""
         return {
