@@ -3,7 +3,8 @@
     python benchmarks/memory.py algorithms=dqn,sac,ppo seeds=5
 
 Each seed is a run of its own, evaluated on 200 episodes at its end. A policy that guesses returns 0
-on average, one that always answers right returns 1. Writes ``benchmarks/results/memory.md``.
+on average, one that always answers right returns 1. Teams have three agents, each with a sign of
+its own. Writes ``benchmarks/results/memory.md``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ DELAY = 8
 MEMORY = {"recurrent": True, "hidden_size": 32, "sequence_length": 16}
 REPLAY = {"warmup": 320, "updates_per_frame": 0.25, "batch_size": 128, "tau": 0.02}
 RATES = {"actor_lr": 2e-3, "critic_lr": 2e-3}
+TEAM = {"agents": 3}
 # Frames, options of the environment, options of the algorithm.
 SETTINGS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "dqn": (6_400, {"discrete": True}, {**REPLAY, "lr": 2e-3, "n_steps": 3}),
@@ -33,6 +35,10 @@ SETTINGS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
         {**REPLAY, **RATES, "alpha_lr": 2e-3, "alpha": 0.1, "target_entropy": -2.0},
     ),
     "ppo": (32_768, {"discrete": True}, {"lr": 2e-3}),
+    "qmix": (6_400, {"discrete": True, **TEAM}, {**REPLAY, "lr": 2e-3}),
+    "vdn": (6_400, {"discrete": True, **TEAM}, {**REPLAY, "lr": 2e-3}),
+    "matd3": (12_800, TEAM, {**REPLAY, **RATES}),
+    "mappo": (32_768, {"discrete": True, **TEAM}, {"lr": 2e-3, "batch_size": 256}),
 }
 
 

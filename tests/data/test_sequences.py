@@ -6,7 +6,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from torchrl_elegant.data import SequenceFold, cut
+from torchrl_elegant.data import SequenceFold, cut_rollout
 from torchrl_elegant.modules import GRU
 
 
@@ -54,12 +54,12 @@ def test_a_restart_joins_nothing_across_it() -> None:
 
 def test_a_rollout_is_cut_into_whole_rows_or_masked_ones() -> None:
     steps = stream(2, 8)
-    assert "mask" not in cut(steps, 4)
-    rows = cut(steps, 3, state_keys=[("agents", "state")])
+    assert "mask" not in cut_rollout(steps, 4)
+    rows = cut_rollout(steps, 3, state_keys=[("agents", "state")])
     assert rows.shape == (6,)
     assert rows["mask"].sum() == 16
     torch.testing.assert_close(rows["x"][rows["mask"]][:, 0], torch.arange(16.0))
-    assert cut(steps, 100)["x"].shape == (2, 8, 3)
+    assert cut_rollout(steps, 100)["x"].shape == (2, 8, 3)
 
 
 @pytest.mark.parametrize("seed", range(3))

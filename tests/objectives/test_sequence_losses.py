@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from torchrl_elegant.data import cut
+from torchrl_elegant.data import cut_rollout
 from torchrl_elegant.modules import (
     CategoricalActor,
     EnsembleCritic,
@@ -20,7 +20,10 @@ from torchrl_elegant.modules import (
     give_memory,
 )
 from torchrl_elegant.objectives import ClipPPOLoss, DQNLoss, LeanSoftUpdate, SACLoss
-from torchrl_elegant.objectives.common.recurrent import ReplaySequenceLoss, RolloutSequenceLoss
+from torchrl_elegant.objectives.common.sequence_losses import (
+    ReplaySequenceLoss,
+    RolloutSequenceLoss,
+)
 
 ROWS, STEPS, SIZE, GAMMA = 3, 8, 4, 0.9
 
@@ -247,7 +250,7 @@ def test_a_gradient_over_sequences_stops_at_their_beginning() -> None:
     loss = ppo()
     estimated = loss.estimate(rollout(loss))
     whole, short = (
-        cut(estimated.select(*loss.row_keys), n, state_keys=loss.state_keys) for n in (8, 2)
+        cut_rollout(estimated.select(*loss.row_keys), n, state_keys=loss.state_keys) for n in (8, 2)
     )
     a, b = (loss.update_terms(each) for each in (whole, short))
     torch.testing.assert_close(a["loss_critic"], b["loss_critic"])

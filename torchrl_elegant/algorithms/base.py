@@ -38,7 +38,7 @@ from torchrl_elegant.modules import (
     normalizable,
     observation_shapes,
 )
-from torchrl_elegant.objectives.common.recurrent import SequenceLoss
+from torchrl_elegant.objectives.common.sequence_losses import SequenceLoss
 from torchrl_elegant.objectives.hamiltonian.loss import Baseline
 
 #: A network, or a callable that makes one for an environment.

@@ -27,7 +27,7 @@ from torchrl_elegant.modules import build_critic, fit_actor, fit_critic, trained
 from torchrl_elegant.modules.build import bounded_action
 from torchrl_elegant.modules.fit import Kind
 from torchrl_elegant.objectives import LeanSoftUpdate
-from torchrl_elegant.objectives.common.recurrent import ReplaySequenceLoss, SequenceLoss
+from torchrl_elegant.objectives.common.sequence_losses import ReplaySequenceLoss, SequenceLoss
 from torchrl_elegant.objectives.off_policy.base import OffPolicyLoss
 from torchrl_elegant.objectives.off_policy.long_return import LongReturnFit
 

@@ -25,7 +25,7 @@ from torchrl_elegant.modules import (
     fit_value,
     trained,
 )
-from torchrl_elegant.objectives.common.recurrent import RolloutSequenceLoss, SequenceLoss
+from torchrl_elegant.objectives.common.sequence_losses import RolloutSequenceLoss, SequenceLoss
 from torchrl_elegant.objectives.hamiltonian.loss import Baseline
 from torchrl_elegant.objectives.on_policy.base import OnPolicyLoss
 

@@ -6,7 +6,7 @@ from torchrl_elegant.data.prioritized import PrioritizedSampler, Priority
 from torchrl_elegant.data.replay import make_buffer, minibatches, shuffled
 from torchrl_elegant.data.running_statistics import Moments, ReturnScale
 from torchrl_elegant.data.segment_tree import MinSegmentTree, SumSegmentTree
-from torchrl_elegant.data.sequences import SequenceFold, cut
+from torchrl_elegant.data.sequences import SequenceFold, cut_rollout
 from torchrl_elegant.data.slices import MASK, SliceCutter
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "SequenceFold",
     "SliceCutter",
     "SumSegmentTree",
-    "cut",
+    "cut_rollout",
     "make_buffer",
     "minibatches",
     "shuffled",

@@ -73,7 +73,7 @@ class SequenceFold:
         return out
 
 
-def cut(
+def cut_rollout(
     rollout: TensorDictBase, length: int, *, state_keys: Sequence[NestedKey] = ()
 ) -> TensorDict:
     """Cuts a rollout ``[*envs, T]`` into rows as ``SequenceFold`` does, without a burn-in.
@@ -82,7 +82,7 @@ def cut(
     tells which steps are real.
 
     >>> steps = TensorDict({"x": torch.arange(5), "state": torch.arange(5)}, [5])
-    >>> rows = cut(steps, 3, state_keys=["state"])
+    >>> rows = cut_rollout(steps, 3, state_keys=["state"])
     >>> rows["x"].tolist(), rows["state"].tolist(), rows["mask"].tolist()[1]
     ([[0, 1, 2], [3, 4, 4]], [0, 3], [True, True, False])
     """

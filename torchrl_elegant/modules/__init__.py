@@ -55,7 +55,6 @@ from torchrl_elegant.modules.recurrent import (
     RecurrentActor,
     give_memory,
     memory_of,
-    zeroed,
 )
 from torchrl_elegant.modules.stochastic_actor import StochasticActor
 from torchrl_elegant.modules.temperature import FixedTemperature, LearnedTemperature, Temperature
@@ -120,5 +119,4 @@ __all__ = [
     "refuse_batch_norm",
     "rows_that_begin",
     "trained",
-    "zeroed",
 ]

@@ -1,5 +1,10 @@
 """Losses that stand where TorchRL's stand."""
 
+from torchrl_elegant.objectives.common.sequence_losses import (
+    ReplaySequenceLoss,
+    RolloutSequenceLoss,
+    SequenceLoss,
+)
 from torchrl_elegant.objectives.common.target_update import LeanHardUpdate, LeanSoftUpdate
 from torchrl_elegant.objectives.common.update_loss import RolloutLoss, UpdateLoss
 from torchrl_elegant.objectives.compiled.loss import CompiledLoss
@@ -52,8 +57,11 @@ __all__ = [
     "ModSACLoss",
     "QMixLoss",
     "REDQLoss",
+    "ReplaySequenceLoss",
     "RolloutLoss",
+    "RolloutSequenceLoss",
     "SACLoss",
+    "SequenceLoss",
     "TD3Loss",
     "TeamGAE",
     "TeamVTrace",

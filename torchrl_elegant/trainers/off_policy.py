@@ -15,7 +15,7 @@ from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.data import SequenceFold, make_buffer
 from torchrl_elegant.data.multi_step import AHEAD, STEPS
 from torchrl_elegant.envs import EnvKeys, Outcome
-from torchrl_elegant.objectives.common.recurrent import SequenceLoss
+from torchrl_elegant.objectives.common.sequence_losses import SequenceLoss
 from torchrl_elegant.trainers.environments import TRAIN, Environments, seed_of
 from torchrl_elegant.trainers.episode_returns import EpisodeReturns
 from torchrl_elegant.trainers.family import Family, family

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchrl_elegant.algorithms import ALGORITHMS
 from torchrl_elegant.collectors import SyncCollector
-from torchrl_elegant.data import SequenceFold, cut
+from torchrl_elegant.data import SequenceFold, cut_rollout
 from torchrl_elegant.envs import RecallEnv, make_env
 from torchrl_elegant.modules import Memory
 
@@ -87,7 +87,9 @@ def test_a_team_that_has_not_moved_has_ratios_of_one() -> None:
     rows = parts.loss.rows(estimated)
     assert rows.shape == (2 * STEPS // 4,)
     assert abs(parts.loss.divergence(rows).item()) < 1e-6
-    whole = cut(estimated.select(*parts.loss.row_keys), STEPS, state_keys=parts.loss.state_keys)
+    whole = cut_rollout(
+        estimated.select(*parts.loss.row_keys), STEPS, state_keys=parts.loss.state_keys
+    )
     a, b = (parts.loss.update_terms(each)["loss_critic"] for each in (rows, whole))
     torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 

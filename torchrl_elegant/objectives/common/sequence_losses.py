@@ -10,7 +10,7 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 from torch import Tensor, nn
 
-from torchrl_elegant.data import MASK, cut
+from torchrl_elegant.data import MASK, cut_rollout
 from torchrl_elegant.data.multi_step import STEPS
 from torchrl_elegant.data.running_statistics import Gather
 from torchrl_elegant.functional import path_of, spans
@@ -246,7 +246,7 @@ class RolloutSequenceLoss(SequenceLoss):
 
     def estimate(self, rollout: TensorDictBase) -> TensorDictBase:
         """See ``RolloutLoss``."""
-        whole = cut(rollout, rollout.shape[-1], state_keys=self.state_keys)
+        whole = cut_rollout(rollout, rollout.shape[-1], state_keys=self.state_keys)
         begins, shown = self._begins(whole), rollout.copy()
         with torch.no_grad():
             for key, memory in self.loss.memories().items():
@@ -264,7 +264,9 @@ class RolloutSequenceLoss(SequenceLoss):
 
     def rows(self, estimated: TensorDictBase) -> TensorDictBase:
         """See ``RolloutLoss``."""
-        return cut(estimated.select(*self.row_keys), self.length, state_keys=self.state_keys)
+        return cut_rollout(
+            estimated.select(*self.row_keys), self.length, state_keys=self.state_keys
+        )
 
     @property
     def row_keys(self) -> list[NestedKey]:
