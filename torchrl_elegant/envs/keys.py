@@ -100,14 +100,22 @@ class Outcome:
             )
         return cls(rewards=tuple(map(unravel_key, env.reward_keys)), done=done)
 
+    @property
+    def groups(self) -> list[str]:
+        """Names of the groups, where there are several."""
+        paths = [path_of(key)[:-1] for key in self.rewards]
+        return ["_".join(path) for path in paths] if len(paths) > 1 else []
+
     def reward(self, after: TensorDictBase) -> Tensor:
         """Reward of each step, `[*B]`, from what stands under `next`."""
-        dims = after.ndim
-        means = [
-            values if values.ndim == dims else values.flatten(dims).mean(-1)
-            for values in (after.get(key) for key in self.rewards)
-        ]
-        return means[0] if len(means) == 1 else torch.stack(means).mean(0)
+        each = self.rewards_of(after)
+        return each[0] if len(each) == 1 else each.mean(0)
+
+    def rewards_of(self, after: TensorDictBase) -> Tensor:
+        """Mean reward of the agents of each group, `[groups, *B]`."""
+        found = [after.get(key) for key in self.rewards]
+        means = [x if x.ndim == after.ndim else x.flatten(after.ndim).mean(-1) for x in found]
+        return torch.stack(means)
 
 
 def _only(keys: list[NestedKey], kind: str) -> NestedKey:

@@ -57,7 +57,7 @@ class RunningRun:
         The last value counts. A row is written after ``on_evaluation``; what is logged later
         belongs to the next one. A tensor of one element is read when its row is written.
         """
-        if not name.isprintable() or name in ("", *COLUMNS, *self.trial.learner.metric_names):
+        if not name.isprintable() or name in ("", *COLUMNS, *self.trial.metric_names):
             raise ValueError(f"`name` must be a new column's, got {name!r}; choose another name")
         if isinstance(value, Tensor) and value.numel() != 1:
             raise ValueError(f"`value` must be one number, got a tensor of {tuple(value.shape)}")

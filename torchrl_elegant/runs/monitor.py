@@ -310,6 +310,7 @@ class Monitor:
             "return_std": evaluation.return_std,
             "return_ci95": evaluation.return_ci95,
             "length_mean": evaluation.length_mean,
+            **evaluation.group_means,
             **trained,
             **self._pace.row(frames=self.view.frames, updates=self.view.updates),
             **averages,

@@ -166,9 +166,9 @@ class VectorizedPopulation:
         finally:
             env.close(raise_if_closed=False)
         found: list[list[tuple[float, int]]] = [[] for _ in self.trials]
-        for row, value, length in played:
-            found[row // rows].append((value, length))
-        pairs = [tuple(zip(*each, strict=True)) for each in found]
+        for each in played:
+            found[each.row // rows].append((each.value, each.length))
+        pairs = [tuple(zip(*own, strict=True)) for own in found]
         return [Evaluation(returns=values, lengths=lengths) for values, lengths in pairs]
 
     def _evaluation(self, rows: int) -> EnvBase:

@@ -44,7 +44,7 @@ def open_run(
     goes on, because a checkpoint holds only the first rank's buffer. No other process can open the
     folder before this is left.
     """
-    ranks, names = trial.ranks, trial.learner.metric_names
+    ranks, names = trial.ranks, trial.metric_names
     text = to_yaml(trial.config.name, trial.run, trial.config)
     if folder is None:
         columns = list(dict.fromkeys((*COLUMNS, *names)))

@@ -16,6 +16,7 @@ from torch.nn import Parameter
 from torchrl_elegant.algorithms import AlgorithmConfig, that_take
 from torchrl_elegant.config.options import options_of, require_known
 from torchrl_elegant.config.text import UsageError
+from torchrl_elegant.envs import Outcome
 from torchrl_elegant.modules import ActionSpaceError
 from torchrl_elegant.trainers.environments import LEARN, Environments, seed_of
 from torchrl_elegant.trainers.evaluation import Evaluation, PolicyEvaluator
@@ -89,6 +90,12 @@ class Trial:
     def ledger(self) -> Ledger:
         """Frames, updates, and updates owed."""
         return self.learner.ledger
+
+    @property
+    def metric_names(self) -> list[str]:
+        """Names of all that updates and evaluations report beside the return."""
+        groups = Outcome.of(self.environments.specs()).groups
+        return [*(f"return_{name}" for name in groups), *self.learner.metric_names]
 
     @property
     def source(self) -> Source:

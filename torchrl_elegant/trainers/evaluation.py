@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count as count_from
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -89,18 +89,13 @@ def play(
     return ended
 
 
-def play_batched(
-    env: EnvBase,
-    policy: TensorDictModuleBase,
-    episodes: int,
-    should_stop: Callable[[], bool] = lambda: False,
-    *,
-    max_steps: int = _MOST,
-) -> list[tuple[float, int]]:
-    """``play`` for any TorchRL environment, single or batched, on its own device."""
-    shares = _shares(episodes, env.batch_size.numel())
-    played = play_rows(env, policy, shares, should_stop, max_steps=max_steps)
-    return [(value, length) for _, value, length in played]
+class Played(NamedTuple):
+    """Episode of one row of an environment; ``groups`` has the return of each group of agents."""
+
+    row: int
+    value: float
+    length: int
+    groups: tuple[float, ...]
 
 
 def play_rows(
@@ -110,15 +105,16 @@ def play_rows(
     should_stop: Callable[[], bool] = lambda: False,
     *,
     max_steps: int = _MOST,
-) -> list[tuple[int, float, int]]:
-    """Row, return and length of so many episodes of each row of a batched environment."""
+) -> list[Played]:
+    """``play`` for any TorchRL environment on its own device: ``shares`` episodes of each row."""
     outcome, rows, cap = Outcome.of(env), env.batch_size.numel(), _Cap(env, max_steps)
     left, episodes = torch.tensor(shares, device=env.device), sum(shares)
-    total = torch.zeros(rows, dtype=torch.float64, device=env.device)
+    count = len(outcome.rewards)
+    total = torch.zeros(count, rows, dtype=torch.float64, device=env.device)
     length = torch.zeros_like(left)
     rewards, seen = [*outcome.rewards], _float_keys(env)
     policy = own_state(policy)
-    ended: list[tuple[int, float, int]] = []
+    ended: list[Played] = []
     # Not in inference mode: a shared environment goes on with its tensors in training.
     with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
         data = env.reset()
@@ -130,7 +126,7 @@ def play_rows(
             stepped, data = env.step_and_maybe_reset(_decided(env, policy, data, step))
             after = stepped.get("next")
             _require_finite(env, after, rewards, step)
-            total += outcome.reward(after).reshape(rows)
+            total += outcome.rewards_of(after).reshape(count, rows)
             length += 1
             done = after.get(outcome.done).reshape(rows)
             if step >= max_steps and (long := ~done & (left > 0) & (length >= max_steps)).any():
@@ -138,8 +134,11 @@ def play_rows(
                 data, done = _restarted(env, data, long), done | long
             _restart(policy, done.view(env.batch_size))
             counted = done & (left > 0)
-            found = (each.tolist() for each in (counted.nonzero(), total[counted], length[counted]))
-            ended += [(row, value, size) for (row,), value, size in zip(*found, strict=True)]
+            found = (x.tolist() for x in (counted.nonzero(), total.T[counted], length[counted]))
+            ended += [
+                Played(row, sum(values) / count, size, tuple(values))
+                for (row,), values, size in zip(*found, strict=True)
+            ]
             left -= counted.to(left)
             total.masked_fill_(done, 0.0)
             length.masked_fill_(done, 0)
@@ -288,10 +287,17 @@ class Evaluation:
 
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
+    #: Returns of each group of agents, where there are several.
+    groups: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def return_mean(self) -> float:
         return sum(self.returns) / len(self.returns)
+
+    @property
+    def group_means(self) -> dict[str, float]:
+        """Mean return of each group of agents, by ``return_<group>``."""
+        return {f"return_{name}": sum(x) / len(x) for name, x in self.groups.items()}
 
     @property
     def return_std(self) -> float:
@@ -345,11 +351,16 @@ class PolicyEvaluator:
         ``PlayStopped`` ends it where ``should_stop`` says so.
         """
         env, policy, most = self._env, self._policy, self._max_steps
+        groups: dict[str, tuple[float, ...]] = {}
         with streams_kept():
             if isinstance(env, GymnasiumEnv):
                 ended = play(env, policy, self._episodes, should_stop, max_steps=most)
             else:
-                ended = play_batched(env, policy, self._episodes, should_stop, max_steps=most)
+                shares = _shares(self._episodes, env.batch_size.numel())
+                played = play_rows(env, policy, shares, should_stop, max_steps=most)
+                ended = [(each.value, each.length) for each in played]
+                each = zip(*(one.groups for one in played), strict=True)
+                groups = dict(zip(Outcome.of(env).groups, each, strict=False))
         returns, lengths = zip(*ended, strict=True)
         # Finite rewards can have a sum that is not.
         for value, length in ended:
@@ -358,7 +369,7 @@ class PolicyEvaluator:
                     f"`return` must be finite, got `{value}` from {_name(env)} in an evaluation "
                     f"episode of {length} steps; make its rewards smaller in a wrapper"
                 )
-        return Evaluation(returns=returns, lengths=lengths)
+        return Evaluation(returns=returns, lengths=lengths, groups=groups)
 
 
 def student_t95(freedom: int) -> float:

@@ -19,7 +19,7 @@ from torchrl_elegant.cli.training import train_command
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.envs import EnvKeys, Outcome, make_env
 from torchrl_elegant.runs.evaluate import evaluate
-from torchrl_elegant.trainers.evaluation import play_batched
+from torchrl_elegant.trainers.evaluation import play_rows
 from torchrl_elegant.trainers.learner import Learner
 
 SMALL = {"num_cells": (8,), "batch_size": 8, "warmup": 8}
@@ -86,7 +86,11 @@ def test_targets_of_all_groups_move():
 def test_a_run_of_two_groups_is_stored_resumed_and_loaded(tmp_path):
     options = {**RUN, "env_kwargs": SHORT, "eval_episodes": 2}
     result = train(small(MATD3Config), "vmas/simple_tag", folder=str(tmp_path / "run"), **options)
-    assert evaluate(result.folder, episodes=2).lengths == (5, 5)
+    found = evaluate(result.folder, episodes=2)
+    assert (found.lengths, set(found.groups)) == ((5, 5), {"adversary", "agent"})
+    means = [sum(values) / 2 for values in found.groups.values()]
+    assert found.return_mean == pytest.approx(sum(means) / 2)
+    assert "return_adversary,return_agent" in (result.folder / "metrics.csv").read_text()
     words = [f"resume={result.folder}", "total_frames=160"]
     assert train_command(words, program="x", default="maddpg") == 0
     policy = Policy.load(result.folder / "policy.pt")
@@ -124,8 +128,7 @@ def test_returns_are_means_over_agents_then_groups():
 def test_training_and_evaluation_agree_on_returns():
     env = make_env("vmas/balance", 3, seed=0, env_kwargs=SHORT)
     policy = small(MADDPGConfig).assemble(env).policy
-    played = play_batched(env, policy, 3)
-    assert [length for _, length in played] == [5, 5, 5]
+    assert [each.length for each in play_rows(env, policy, [1, 1, 1])] == [5, 5, 5]
     with Trial(small(MADDPGConfig), "vmas/balance", env_kwargs=SHORT, **_plain(RUN)) as trial:
         trial.train()
         rewards = trial.store[:]["next", "agents", "reward"].mean((-2, -1))
@@ -165,7 +168,12 @@ WRONG = [
     (MADDPGConfig(), "Pendulum-v1", {}, "`env` must have groups of agents"),
     (SACConfig(), "vmas/balance", {}, "`env` must have one agent"),
     (QMIXConfig(), "vmas/balance", {"actions": "continuous"}, "algorithms for continuous actions"),
-    (MADDPGConfig(), "vmas/balance", {"actions": "discrete"}, "for discrete actions: qmix, vdn"),
+    (
+        MADDPGConfig(),
+        "vmas/balance",
+        {"actions": "discrete"},
+        "for discrete actions: ippo, mappo, qmix",
+    ),
     (MADDPGConfig(), "vmas/balanse", {}, "the nearest: vmas/balance"),
     (MADDPGConfig(), "vmas/balance", {"n_agent": 2}, "`n_agent` is no argument of the scenario"),
 ]
