@@ -144,6 +144,20 @@ def test_estimates_are_torchrls(kind, team_reward):
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize("kind", [OURS, THEIRS])
+def test_rollouts_without_advantages_are_estimated_first(kind):
+    theirs, ours = twins(kind, MAPPOLoss, normalize_advantage_exclude_dims=())
+    rollout = rollout_of(ours.actor_network, 5, 7)
+    for loss in (theirs, ours):
+        loss.entropy_bonus = False
+        loss.set_keys(reward=("agents", "reward"))
+    assert_equal_losses(theirs, ours, rollout)
+    normed = MAPPOLoss(*nets_of(kind), value_norm=RunningValueNorm(), entropy_bonus=False)
+    normed.set_keys(reward=("agents", "reward"))
+    assert normed(rollout)["loss_critic"].isfinite()
+    assert ("agents", "state_value") not in rollout.keys(True)
+
+
 @pytest.mark.parametrize("norm", [None, *NORMS])
 @pytest.mark.parametrize("kind", [OURS, THEIRS])
 def test_advantages_of_denormalized_values_step_by_step(kind, norm):

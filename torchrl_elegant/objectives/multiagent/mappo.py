@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 from tensordict import TensorDictBase
-from tensordict.nn import TensorDictModuleBase
+from tensordict.nn import TensorDictModuleBase, dispatch
 from torch import Tensor
 from torchrl import objectives
 from torchrl.modules import ValueNorm
@@ -100,6 +100,12 @@ class MAPPOLoss(ClipPPOLoss, objectives.MAPPOLoss):
         written = [] if self.critic_network is None else self.critic_network.out_keys
         if len(written) == 1:
             self.set_keys(value=written[0])
+
+    @dispatch
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        if tensordict.get(self.tensor_keys.advantage, None) is None:
+            tensordict = self.estimate(tensordict.copy())
+        return super().forward(tensordict)
 
     def connect(self, gather: Gather) -> None:
         """See ``RolloutLoss``."""
