@@ -47,6 +47,7 @@ SMALL = {"num_cells": (8,), "batch_size": 8}
         (SACConfig(batch_size=8, num_cells=(10**5, 10**5)), "`num_cells` "),
         (SACConfig(num_cells=(8,), batch_size=10**7, buffer_size=10**7), "`batch_size` "),
         (SACConfig(**SMALL, num_critics=10**7), "`num_critics` "),
+        (PPOConfig(recurrent=True, hidden_size=10**5), "`hidden_size` "),
         (DQNConfig(num_cells=(10**8,), batch_size=8), "`num_cells` "),
         (DiscreteSACConfig(**SMALL, num_critics=10**7), "`num_critics` "),
         (PPOConfig(num_cells=(10**8,)), "`num_cells` "),

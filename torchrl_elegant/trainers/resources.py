@@ -103,13 +103,14 @@ def _check_rollout(run: RunConfig, env: EnvBase) -> None:
 def _check_networks(
     run: RunConfig, config: AlgorithmConfig, env: EnvBase, there: tuple[int, int]
 ) -> None:
-    inputs = _row_numbers(env)
-    sizes = [inputs, *config.num_cells]
-    weights = sum(a * b for a, b in pairwise(sizes))
+    inputs, hidden = _row_numbers(env), config.hidden_size if config.recurrent else 0
+    sizes = [hidden or inputs, *config.num_cells]
+    # A memory has three gates.
+    weights = sum(a * b for a, b in pairwise(sizes)) + 3 * hidden * (inputs + hidden)
     rows = max(config.batch_size, run.num_envs)
-    layers = rows * sum(config.num_cells)
+    layers = rows * (sum(config.num_cells) + 8 * hidden)
     needed = config.network_count * (weights * _PARAMETER + layers * _ACTIVATION)
-    names = ["num_cells", "batch_size", "num_critics"]
+    names = ["num_cells", "batch_size", "num_critics", *["hidden_size"] * config.recurrent]
     name = _furthest(config, names)
     given = f"{config.network_count} networks of {config.num_cells} cells on {rows} rows at a time"
     require_memory(name, needed, given, there=there[0])
