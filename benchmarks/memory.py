@@ -21,37 +21,35 @@ from _report import markdown, processor, results_parser, write_page
 from torchrl_elegant.algorithms import ALGORITHMS
 from torchrl_elegant.runs import train
 
-DELAY = 8
-MEMORY = {"recurrent": True, "hidden_size": 32, "sequence_length": 16}
-REPLAY = {"warmup": 320, "updates_per_frame": 0.25, "batch_size": 128, "tau": 0.02}
-RATES = {"actor_lr": 2e-3, "critic_lr": 2e-3}
+DELAY = 4
+MEMORY = {"recurrent": True, "hidden_size": 16, "sequence_length": 8}
+REPLAY = {"warmup": 160, "updates_per_frame": 0.25, "batch_size": 64, "tau": 0.05}
+RATES = {"actor_lr": 3e-3, "critic_lr": 3e-3}
+SOFT = {"alpha_lr": 3e-3, "alpha": 0.1, "target_entropy": -2.0}
 TEAM = {"agents": 3}
 # Frames, options of the environment, options of the algorithm.
 SETTINGS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
-    "dqn": (6_400, {"discrete": True}, {**REPLAY, "lr": 2e-3, "n_steps": 3}),
-    "sac": (
-        9_600,
-        {},
-        {**REPLAY, **RATES, "alpha_lr": 2e-3, "alpha": 0.1, "target_entropy": -2.0},
-    ),
-    "ppo": (32_768, {"discrete": True}, {"lr": 2e-3}),
-    "qmix": (6_400, {"discrete": True, **TEAM}, {**REPLAY, "lr": 2e-3}),
-    "vdn": (6_400, {"discrete": True, **TEAM}, {**REPLAY, "lr": 2e-3}),
-    "matd3": (12_800, TEAM, {**REPLAY, **RATES}),
-    "mappo": (32_768, {"discrete": True, **TEAM}, {"lr": 2e-3, "batch_size": 256}),
+    "dqn": (2_400, {"discrete": True}, {**REPLAY, "lr": 3e-3, "n_steps": 3}),
+    "sac": (4_000, {}, {**REPLAY, **RATES, **SOFT}),
+    "ppo": (8_192, {"discrete": True}, {"lr": 3e-3}),
+    "qmix": (2_400, {"discrete": True, **TEAM}, {**REPLAY, "lr": 3e-3}),
+    "vdn": (2_400, {"discrete": True, **TEAM}, {**REPLAY, "lr": 3e-3}),
+    "matd3": (8_000, TEAM, {**REPLAY, **RATES}),
+    "mappo": (8_192, {"discrete": True, **TEAM}, {"lr": 3e-3, "batch_size": 128, "epochs": 6}),
 }
 
 
 def final_return(name: str, seed: int, memory: dict[str, Any]) -> float:
     """Mean return at the end of one run."""
     frames, asks, options = SETTINGS[name]
-    config = ALGORITHMS[name](num_cells=(32,), gamma=0.95, **options, **memory)
+    config = ALGORITHMS[name](num_cells=(32,), gamma=0.9, **options, **memory)
     with tempfile.TemporaryDirectory() as folder:
         result = train(
             config,
             "elegant/recall",
             total_frames=frames,
             num_envs=16,
+            **({"frames_per_batch": 1_024} if name.endswith("ppo") else {}),
             env_kwargs={"delay": DELAY, **asks},
             seed=seed,
             eval_interval=frames,
@@ -70,7 +68,7 @@ def measure(name: str, seeds: int) -> list[list[str]]:
     rows = []
     for arm, memory in (("without", {}), ("with a memory", MEMORY)):
         found = [final_return(name, seed, memory) for seed in range(seeds)]
-        solved = sum(value >= 0.9 for value in found)
+        solved = sum(value >= 0.8 for value in found)
         each = ", ".join(f"{value:.2f}" for value in found)
         rows.append([f"{name}, {arm}", f"{SETTINGS[name][0]:,}", each, f"{solved} of {seeds}"])
         print(*rows[-1], sep="  ", flush=True)
@@ -87,7 +85,7 @@ def main() -> None:
     words = f"algorithms={','.join(names)} seeds={seeds}"
     about = (
         f"`python benchmarks/memory.py {words}`\n\nThe sign is asked for {DELAY} steps after it is "
-        f"shown. Mean return of 200 episodes at the end of each seed's run; at least 0.9 counts as "
+        f"shown. Mean return of 200 episodes at the end of each seed's run; at least 0.8 counts as "
         f"solved. {processor()}, torch {version('torch')}, torchrl {version('torchrl')}."
     )
     head = ["", "frames", "return of each seed", "solved"]

@@ -259,3 +259,14 @@ def test_builders_take_shapes_in_place_of_keys() -> None:
     network = build_q_network(GymEnv("CartPole-v1"), in_keys={"memory": (7,)}, num_cells=(8,))
     assert network.in_keys == ["memory"]
     assert network.inputs.features == 7
+
+
+def test_a_noise_inside_begins_anew_with_its_owner_alone() -> None:
+    told: list[torch.Tensor] = []
+    policy = actors()[2]
+    policy.actor.restart = told.append
+    rows = torch.tensor([True, False])
+    own_state(policy).restart(rows)
+    assert not told
+    policy.restart(rows)
+    assert told[0] is rows

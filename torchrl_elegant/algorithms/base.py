@@ -332,9 +332,8 @@ class AlgorithmConfig(ABC):
 
     def _remember(self, parts: Parts) -> None:
         """Let the policy carry the states of all memories, and the loss unroll them."""
-        loss = self.sequence_loss(parts.loss)
-        acting, *beside = loss.memories()
-        assert acting is memory_of(parts.policy)
+        loss, acting = self.sequence_loss(parts.loss), memory_of(parts.policy)
+        beside = [memory for memory in loss.memories() if memory is not acting]
         parts.policy, parts.loss = RecurrentActor(parts.policy, beside), loss
 
     @abstractmethod

@@ -234,6 +234,7 @@ class RecurrentActor(TensorDictModuleBase):
         # In a list, which registers nothing: the first is a part of the actor already.
         self._memories = [memory_of(actor), *beside]
         self._states: list[Tensor] | None = None
+        self._shares = False
         features = {memory.out_key for memory in self._memories}
         seen = [key for memory in self._memories for key in memory.inputs.keys]
         seen += [key for key in actor.in_keys if unravel_key(key) not in features]
@@ -283,12 +284,14 @@ class RecurrentActor(TensorDictModuleBase):
             self._states = None  # States of another shape begin anew by themselves.
         else:
             self._states = [zeroed(state, rows) for state in states]
-        if rows is not None and isinstance(self.actor, RestartsRows):
+        if rows is not None and not self._shares and isinstance(self.actor, RestartsRows):
             self.actor.restart(rows)
 
     def afresh(self) -> RecurrentActor:
         """The same actor with a state of its own, for somebody else's episodes."""
-        return RecurrentActor(self.actor)
+        other = RecurrentActor(self.actor)
+        other._shares = True  # What the actor inside carries is this one's.
+        return other
 
     def spec_dict(self) -> dict[str, Any]:
         """Plain data from which ``from_spec`` builds the same architecture."""

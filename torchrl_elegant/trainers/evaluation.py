@@ -57,7 +57,8 @@ def play(
     >>> [length for _, length in play(env, build_stochastic_actor(env), 3)]
     [7, 7, 7]
     """
-    left, policy = _shares(episodes, env.num_envs), own_state(policy)
+    left = _shares(episodes, env.num_envs)
+    policy, restart = _acting(policy)
     active = [row for row, count in enumerate(left) if count]
     choose, check, cap = _chooser(env, policy), _value_check(env), _Cap(env, max_steps)
     lengths = env.next_arrays["step_count"].reshape(-1)
@@ -85,7 +86,7 @@ def play(
                 active = [row for row in active if left[row]]
                 check(step)
                 ends = [row in over for row in range(env.num_envs)]
-                _restart(policy, torch.tensor(ends).view(env.batch_size))
+                restart(torch.tensor(ends).view(env.batch_size))
     return ended
 
 
@@ -113,7 +114,7 @@ def play_rows(
     total = torch.zeros(count, rows, dtype=torch.float64, device=env.device)
     length = torch.zeros_like(left)
     rewards, seen = [*outcome.rewards], _float_keys(env)
-    policy = own_state(policy)
+    policy, restart = _acting(policy)
     ended: list[Played] = []
     # Not in inference mode: a shared environment goes on with its tensors in training.
     with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
@@ -132,7 +133,7 @@ def play_rows(
             if step >= max_steps and (long := ~done & (left > 0) & (length >= max_steps)).any():
                 cap.say()
                 data, done = _restarted(env, data, long), done | long
-            _restart(policy, done.view(env.batch_size))
+            restart(done.view(env.batch_size))
             counted = done & (left > 0)
             found = (x.tolist() for x in (counted.nonzero(), total.T[counted], length[counted]))
             ended += [
@@ -180,10 +181,14 @@ class _Cap:
             )
 
 
-def _restart(policy: TensorDictModuleBase, rows: Tensor) -> None:
-    """Tell a policy that carries something from step to step which episodes are over."""
-    if isinstance(policy, RestartsRows):
-        policy.restart(rows)
+def _acting(
+    policy: TensorDictModuleBase,
+) -> tuple[TensorDictModuleBase, Callable[[Tensor], None]]:
+    """The policy with a state of its own, and what tells it the rows whose episode is over."""
+    own = own_state(policy)
+    if own is not policy and isinstance(own, RestartsRows):
+        return own, own.restart
+    return own, lambda rows: None  # What it may carry is that of training.
 
 
 def _restarted(env: EnvBase, data: Any, rows: Tensor) -> Any:

@@ -38,7 +38,8 @@ class DirectCall:
 
     `plan(frames=..., count=...)`, if there is one, returns the policy of one whole rollout, or
     None if it must act step by step. `restart(rows)`, if the policy carries something from step
-    to step, is told after each step which environments start anew.
+    to step, is told after each step which environments start anew. `carries` tells whether it
+    writes that beside its actions.
     """
 
     reads: Sequence[NestedKey]
@@ -46,11 +47,7 @@ class DirectCall:
     act: Callable[..., Tensor | tuple[Tensor, ...]]
     plan: Callable[..., RolloutPlan | None] | None = None
     restart: Callable[[Tensor], None] | None = None
-
-    @property
-    def carries(self) -> bool:
-        """True if it writes, beside its action, what it carries from step to step."""
-        return self.restart is not None and len(self.writes) > 1
+    carries: bool = False
 
 
 def direct_call(
@@ -88,7 +85,10 @@ def direct_call(
             return None
     restart = policy.restart if isinstance(policy, RestartsRows) else None
     plan = _plan_of(policy)
-    return DirectCall(reads=reads, writes=writes, act=act, plan=plan, restart=restart)
+    carries = restart is not None and bool(set(writes) - set(actions))
+    return DirectCall(
+        reads=reads, writes=writes, act=act, plan=plan, restart=restart, carries=carries
+    )
 
 
 def declared_keys(policy: Any) -> tuple[list[NestedKey], list[NestedKey]] | None:
