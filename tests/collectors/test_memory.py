@@ -9,8 +9,10 @@ from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms import DQNConfig, SACConfig
 from torchrl_elegant.collectors import SyncCollector
+from torchrl_elegant.collectors.rollout.policy_calls import direct_call
 from torchrl_elegant.envs import make_env
-from torchrl_elegant.modules import memory_of
+from torchrl_elegant.modules import DeterministicActor, GaussianNoise, NoisyActor, memory_of
+from torchrl_elegant.modules.multiagent.actors import GroupActors
 
 SMALL = {"num_cells": (8,), "hidden_size": 4, "recurrent": True}
 
@@ -66,3 +68,21 @@ def test_a_reset_from_outside_begins_anew(make) -> None:
     batch = next(batches)
     assert not batch["recurrent_state"][:, 0].any()
     assert batch["recurrent_state"][:, 1].any(-1).all()
+
+
+def test_several_actions_are_no_states() -> None:
+    """A policy that carries no states is not called where actions are random."""
+    actors = {}
+    for name in ("red", "blue"):
+        seen, key = {(name, "observation"): (3,)}, (name, "action")
+        still = DeterministicActor(observation=seen, low=[-1.0], high=[1.0], action_key=key)
+        actors[name] = NoisyActor(still, GaussianNoise())
+    policy = GroupActors(actors)
+    found = direct_call(policy, policy.in_keys, policy.out_keys)
+    assert found is not None
+    assert found.restart is not None
+    assert not found.carries
+    env = make_env("CartPole-v1")
+    found = direct_call(DQNConfig(**SMALL).assemble(env).policy, ["observation"])
+    assert found is not None
+    assert found.carries
