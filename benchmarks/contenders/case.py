@@ -149,9 +149,28 @@ class ChasingCase(Case):
         return self.envs * self.steps
 
 
+@dataclass(frozen=True, kw_only=True)
+class TeamCase(Case):
+    """A team on VMAS. ``env`` is the scenario; ``learning_rate`` and ``gamma`` are the setting's.
+
+    ``kind`` is ``"collect"`` (frames collected and stored), ``"update"`` (on a filled store) or
+    ``"loop"``. Seconds are those of the processor, on which one thread runs: a machine that is busy
+    otherwise changes them less than the clock's.
+    """
+
+    algorithm: str
+    agents: int
+    envs: int
+    compiled: bool = False
+
+    @property
+    def unit(self) -> str:  # type: ignore[override]
+        return "updates/s" if self.kind == "update" else "frames/s"
+
+
 def decode(text: str) -> Case:
     """The case that ``Case.encode`` wrote."""
     fields = json.loads(text)
-    kinds = (OffPolicyCase, CollectionCase, PPOCase, HTermCase, ChasingCase)
+    kinds = (OffPolicyCase, CollectionCase, PPOCase, HTermCase, ChasingCase, TeamCase)
     types = {kind.__name__: kind for kind in kinds}
     return types[fields.pop("type")](**fields)

@@ -1,0 +1,1 @@
+"""Teams of VMAS: what is trained, and how each library trains it."""
