@@ -78,6 +78,9 @@ class CompareOptions:
     at: int | None = option(
         None, "frame to compare returns at; none: the last that every group reaches", low=1
     )
+    marl_eval: str | None = option(
+        None, "new JSON file with the runs in the form that the package marl-eval reads"
+    )
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -160,7 +163,7 @@ def compare_command(argv: Sequence[str], *, program: str) -> int:
         # Here, because matplotlib takes long to import, and no other command needs it.
         from torchrl_elegant.reports import compare
 
-        comparison = compare(folders, at=options.at)
+        comparison = compare(folders, at=options.at, marl_eval=options.marl_eval)
         page = comparison.write(options.out)
         sys.stdout.write("".join(f"note: {note}\n" for note in comparison.notes))
         sys.stdout.write(f"{comparison.summary()}\npage: {page}\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from matplotlib.figure import Figure
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.reports import pictures
 from torchrl_elegant.reports.groups import Group, Section, grouped, normalized, shared_labels
+from torchrl_elegant.reports.marl_eval import marl_eval_data
 from torchrl_elegant.reports.statistics import Bootstrap, interquartile_mean, std
 from torchrl_elegant.reports.stored_runs import UnreadableRunError, find_runs, read_run
 from torchrl_elegant.reports.tables import (
@@ -29,6 +31,7 @@ from torchrl_elegant.reports.tables import (
 from torchrl_elegant.runs.files import write_file
 from torchrl_elegant.runs.folder import refused_by_the_system
 from torchrl_elegant.runs.pages import page
+from torchrl_elegant.runs.policy import new_file
 
 # Fewer runs leave intervals that hold the truth less often than they say.
 _FEW = 5
@@ -232,6 +235,7 @@ def compare(
     *,
     out: str | Path | None = None,
     at: int | None = None,
+    marl_eval: str | Path | None = None,
 ) -> Comparison:
     """Compare runs by environment and algorithm; runs that differ in their seed alone are a group.
 
@@ -241,6 +245,7 @@ def compare(
         runs: run folders, sweeps, and folders that hold some; or one of them.
         out: new or empty folder to write the page to; None writes nothing.
         at: frame to compare returns at; None for the last one that every group reaches.
+        marl_eval: new JSON file for the package marl-eval; None writes none.
     """
     if isinstance(runs, str | Path):
         # The letters of a text would be taken for folders.
@@ -256,11 +261,17 @@ def compare(
     if out is not None:
         # Before the work: a mistake should not cost a minute to find out.
         _check_free(Path(out))
+    file = None if marl_eval is None else new_file(marl_eval, option="marl_eval")
     sections, more = grouped(found, at=at)
     few = sum(len(group.runs) < _FEW for section in sections for group in section.groups)
     if few:
         told = "1 group has" if few == 1 else f"{few} groups have"
         more.append(f"{told} fewer than {_FEW} seeds: their intervals are too narrow")
+    if file is not None:
+        data, told_more = marl_eval_data(sections)
+        more += told_more
+        with refused_by_the_system(file, "marl_eval", "choose another marl_eval=..."):
+            write_file(file, json.dumps(data, indent=1).encode())
     comparison = Comparison(sections=tuple(sections), notes=(*notes, *more))
     if out is not None:
         comparison.write(out)
