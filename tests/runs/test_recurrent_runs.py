@@ -17,7 +17,7 @@ from torchrl_elegant.modules import RecurrentActor
 from torchrl_elegant.runs import Policy, resume, train
 from torchrl_elegant.runs.evaluate import evaluate
 from torchrl_elegant.runs.exported.ensemble import EnsembleActor
-from torchrl_elegant.trainers.evaluation import play, play_batched
+from torchrl_elegant.trainers.evaluation import play, play_rows
 from torchrl_elegant.trainers.population import MEMBERS
 
 ASKS = {"env_kwargs": {"delay": 3}, "threads": 1}
@@ -118,9 +118,9 @@ def test_each_episode_of_an_evaluation_begins_anew(backend) -> None:
     """The answer is the number of steps that the memory has seen: only the last of 4 counts."""
     if backend == "tensors":
         env = make_env("elegant/recall", 2, env_kwargs={"delay": 3}, seed=0)
-        player = play_batched
+        shares = [3, 3]
     else:
-        env, player = make_env("Pendulum-v1", 2, env_kwargs={"max_episode_steps": 4}), play
+        env, shares = make_env("Pendulum-v1", 2, env_kwargs={"max_episode_steps": 4}), 6
     policy = config("sac").assemble(env).policy
     memory, seen = policy._memories[0], []
     memory.gru, memory.hidden_size = Counter(), 1
@@ -130,7 +130,7 @@ def test_each_episode_of_an_evaluation_begins_anew(backend) -> None:
         return torch.zeros(2, 1)
 
     policy.actor.act = act
-    player(env, policy, 6)
+    (play_rows if backend == "tensors" else play)(env, policy, shares)
     assert seen == [[step, step] for step in (1.0, 2.0, 3.0, 4.0)] * 3
 
 

@@ -13,7 +13,9 @@ from typing import Any, Literal
 from torchrl_elegant.cli.command_line import import_named, parse_one, run_main
 from torchrl_elegant.config.options import check, check_options, option
 from torchrl_elegant.config.text import UsageError
-from torchrl_elegant.runs.evaluate import evaluate, film, policy_path, write_into
+from torchrl_elegant.modules.multiagent.selfplay import SelfPlayActors
+from torchrl_elegant.reports.ratings import rate
+from torchrl_elegant.runs.evaluate import at_play, evaluate, film, policy_path, write_into
 from torchrl_elegant.runs.policy import Policy, new_file
 from torchrl_elegant.runs.sweeps.folder import is_sweep
 from torchrl_elegant.runs.trust import Trust
@@ -40,6 +42,9 @@ class EvaluateOptions:
     policy: Literal["final", "best", "ensemble"] = option("final", _POLICY)
     seed: int = option(1_000, "seed of the environment", low=0)
     video: bool = option(False, "write a GIF of one episode into the run folder")
+    ratings: bool = option(
+        False, "rate the earlier selves of a run with selfplay against each other, into ratings.csv"
+    )
     env: str | None = option(
         None, "environment to play in: one that fits the policy; none: the run's own"
     )
@@ -122,8 +127,30 @@ def evaluate_command(argv: Sequence[str], *, program: str) -> int:
         write_into(folder, "evaluation.csv", f"episode,return,length\n{table}".encode())
         if video is not None:
             sys.stdout.write(f"video: {video}\n")
+        if options.ratings:
+            about.pop("max_eval_steps")
+            sys.stdout.write(_rated(folder, options.episodes, about))
 
     return run_main(main, argv)
+
+
+def _rated(folder: Path, episodes: int, about: dict[str, Any]) -> str:
+    """Ratings of a run's earlier selves, as lines; they are written into its folder as well."""
+    with at_play(folder, episodes=episodes, **about) as (policy, env, _):
+        if not isinstance(policy.actor, SelfPlayActors):
+            raise UsageError(
+                f"`ratings` must be false for {str(folder)!r}, whose policy has no earlier selves; "
+                "train with selfplay=0.5"
+            )
+        rated = rate(policy.actor, env, episodes=episodes)
+    rows = [(one.group, one.snapshot, one.rating, one.mean_return) for one in rated]
+    named = [(group, "now" if of is None else of, *rest) for group, of, *rest in rows]
+    table = "".join(f"{group},{of},{points},{mean}\n" for group, of, points, mean in named)
+    write_into(folder, "ratings.csv", f"group,snapshot,rating,return_mean\n{table}".encode())
+    return "".join(
+        f"{group} {of}: rating {points:.0f}, return {mean:.2f}\n"
+        for group, of, points, mean in named
+    )
 
 
 def _summary(result: Evaluation) -> str:

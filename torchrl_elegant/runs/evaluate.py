@@ -48,13 +48,29 @@ def evaluate(
         max_eval_steps: steps after which an episode counts as it is; None for those of the run.
     """
     _require_counts(episodes=episodes, max_eval_steps=max_eval_steps)
+    about: dict[str, Any] = {"policy": policy, "trust": trust, "env_factory": env_factory}
+    with at_play(folder, episodes=episodes, seed=seed, **about) as (loaded, env, run):
+        most = max_eval_steps or run.max_eval_steps
+        return PolicyEvaluator(env, loaded.actor, episodes=episodes, max_steps=most).evaluate()
+
+
+@contextmanager
+def at_play(
+    folder: str | Path,
+    *,
+    episodes: int,
+    seed: int,
+    policy: Literal["final", "best"] = "final",
+    trust: bool | Trust = False,
+    env_factory: Env = None,
+) -> Iterator[tuple[Policy, EnvBase, RunConfig]]:
+    """A run's policy, an environment to play in and the run's options; see ``evaluate``."""
     run, source = _run_of(folder, trust, env_factory)
     path = policy_path(folder, policy)
     loaded = Policy.load(path)
     with _environment(run, source, episodes, seed) as env:
         _refuse_another_policy(loaded, env, path, run.env)
-        most = max_eval_steps or run.max_eval_steps
-        return PolicyEvaluator(env, loaded.actor, episodes=episodes, max_steps=most).evaluate()
+        yield loaded, env, run
 
 
 def film(

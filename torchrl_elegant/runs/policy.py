@@ -30,6 +30,7 @@ from torchrl_elegant.modules import (
     own_state,
 )
 from torchrl_elegant.modules.multiagent.actors import GroupActors
+from torchrl_elegant.modules.multiagent.selfplay import SelfPlayActors
 from torchrl_elegant.runs.exported.actions import Observed, PlainActions
 from torchrl_elegant.runs.exported.ensemble import EnsembleActor
 from torchrl_elegant.runs.exported.policy_file import PolicyFileError, read_page, write_page
@@ -48,6 +49,7 @@ BUILDERS: dict[str, Callable[..., TensorDictModuleBase]] = {
 }
 # They name others.
 BUILDERS["NormalizedActor"] = partial(NormalizedActor.from_spec, BUILDERS)
+BUILDERS["SelfPlayActors"] = partial(SelfPlayActors.from_spec, BUILDERS)
 BUILDERS["GroupActors"] = partial(GroupActors.from_spec, BUILDERS)
 BUILDERS["RecurrentActor"] = partial(RecurrentActor.from_spec, BUILDERS)
 BUILDERS["EnsembleActor"] = partial(EnsembleActor.from_spec, BUILDERS)

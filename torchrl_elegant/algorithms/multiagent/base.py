@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -11,7 +12,9 @@ from torchrl.envs import EnvBase
 from torchrl_elegant.algorithms.base import AlgorithmConfig, Parts, check, check_unused, option
 from torchrl_elegant.algorithms.hterm import HTermConfig
 from torchrl_elegant.algorithms.multiagent.joined import joined_parts
+from torchrl_elegant.algorithms.multiagent.selfplay import with_selfplay
 from torchrl_elegant.algorithms.off_policy import ActorCriticConfig, OffPolicyConfig
+from torchrl_elegant.algorithms.registry import ALGORITHMS
 from torchrl_elegant.config.options import options_of
 from torchrl_elegant.config.rates import Rate
 from torchrl_elegant.envs import EnvKeys
@@ -40,6 +43,9 @@ class TeamOptions(AlgorithmConfig):
         True, "one network for all agents of a group; else each has its own", topic="team"
     )
     agent_id: bool = option(False, "append the agent's number to what its networks read")
+    groups: Mapping[str, str] = option(
+        {}, "algorithm of single groups, as groups.adversary=matd3; the others train with this one"
+    )
     # Of single agents.
     normalize_observation: bool = option(False, has_text=False)
     normalize_value: bool = option(False, has_text=False)
@@ -63,7 +69,7 @@ class TeamOptions(AlgorithmConfig):
     def settled(self) -> tuple[str, ...]:
         offered = options_of(type(self))
         single = (name for name in super().settled if name in offered)
-        return (*single, "share_parameters", "agent_id")
+        return (*single, "share_parameters", "agent_id", "groups")
 
     def build_actor(self, env: Any) -> nn.Module:
         return super().build_actor(env.one_agent)  # type: ignore[misc]
@@ -82,7 +88,32 @@ class TeamOptions(AlgorithmConfig):
         groups = [group.with_agents(**options) for group in groups_of(env).values()]
         must, names = "be false with several groups of agents", [group.path for group in groups]
         check(len(groups) == 1 or not self.recurrent, "recurrent", must, f"true with {names}")
-        return joined_parts({group.path: self._assemble_group(env, group) for group in groups})
+        strange = [name for name in self.groups if name not in names]
+        check(not strange, "groups", f"name some of {', '.join(names)}", ", ".join(strange))
+        return joined_parts(
+            {group.path: self.of_group(group.path)._assemble_group(env, group) for group in groups}
+        )
+
+    def of_group(self, name: str) -> TeamOptions:
+        """The configuration of a group: this one, or that of ``groups`` with what is set here."""
+        if name not in self.groups:
+            return self
+        algorithm = self.groups[name]
+        kind = ALGORITHMS.get(algorithm)
+        if kind is None or not issubclass(kind, TeamOptions) or kind.family != self.family:
+            fitting = [
+                other
+                for other, config in ALGORITHMS.items()
+                if config.teams and config.family == self.family
+            ]
+            raise ValueError(
+                f"`groups` must name algorithms that learn as {self.name} does "
+                f"({', '.join(sorted(fitting))}), got `{algorithm}`"
+            )
+        defaults, known = options_of(type(self)), options_of(kind).keys() - {"groups"}
+        given = {option: getattr(self, option) for option in known & defaults.keys()}
+        changed = {o: value for o, value in given.items() if value != defaults[o].default}
+        return kind(**changed)
 
     def _assemble_group(self, env: EnvBase, group: Group) -> Parts:
         parts, keys = self.build(group), EnvKeys.of_group(env, group.action)
@@ -101,10 +132,34 @@ class TeamReplayOptions(TeamOptions, OffPolicyConfig):
 
     batch_size: int = 128
     updates_per_frame: float = 1 / 6
+    selfplay: float = option(
+        0.0,
+        "part of the environments in which one group after the other acts as an earlier self; "
+        "needs several groups",
+        topic="team",
+        low=0,
+        high=1,
+    )
+    selfplay_snapshots: int = option(10, "earlier selves that are kept over the run", low=1)
     # Rows are single steps.
     n_steps: int = option(1, has_text=False)
     long_return_weight: float = option(0.0, has_text=False)
     long_return_steps: int = option(16, has_text=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.selfplay == 0:
+            check_unused(self, "selfplay_snapshots", mode="selfplay=0", other="selfplay=0.5")
+
+    @property
+    def settled(self) -> tuple[str, ...]:
+        return (*super().settled, "selfplay", "selfplay_snapshots")
+
+    def assemble(self, env: EnvBase) -> Parts:
+        parts = super().assemble(env)
+        if self.selfplay == 0:
+            return parts
+        return with_selfplay(parts, share=self.selfplay, snapshots=self.selfplay_snapshots)
 
 
 @dataclass(frozen=True, kw_only=True)
