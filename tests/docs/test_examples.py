@@ -25,7 +25,9 @@ def load(path):
     return module
 
 
-@pytest.mark.parametrize("name", ["hello_sac", "hello_ppo", "own_environment", "own_loss"])
+@pytest.mark.parametrize(
+    "name", ["hello_sac", "hello_ppo", "hello_qmix", "own_environment", "own_loss"]
+)
 def test_an_example_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert load(EXAMPLES / f"{name}.py").main(total_frames=SHORT) == pytest.approx(0, abs=2_000)
