@@ -1,7 +1,7 @@
 """QMIX on VMAS's navigation from the parts alone: a team, its networks, a mixer, the loss.
 
-Run it: ``python examples/hello_qmix.py``. Three agents learn to reach their goals: the return, a mean
-over the agents, begins below 0 and comes near 1 within some minutes.
+Run it: ``python examples/hello_qmix.py``. Three agents learn to reach their goals: the return, a
+mean over the agents, begins below 0 and comes near 1 within some minutes.
 """
 
 import torch
