@@ -118,18 +118,43 @@ def test_what_cannot_be_drawn_is_refused():
         animation(RUN, policy(), seed=0, env=lambda **_: Broken("balance"))
 
 
-@pytest.mark.parametrize("run", [RUN, SPREAD], ids=["vmas", "pettingzoo"])
-def test_runs_are_filmed_while_they_train_and_afterwards(run, tmp_path):
+def test_a_policy_with_a_memory_begins_anew_and_remembers_from_step_to_step():
+    class Remembers(Policy):
+        told = ()
+
+        def reset(self):
+            self.told = (*self.told, "reset")
+            self.acting = self.remember
+
+        def remember(self, data):
+            self.told = (*self.told, "step")
+            return self.actor(data)
+
+    acts = Remembers(policy().actor, {})
+    acts.told = ()
+    animation(RUN, acts, seed=0)
+    assert acts.told == ("reset", *["step"] * 4)
+
+
+MEMORY = {"recurrent": True, "hidden_size": 4, "sequence_length": 2, "burn_in": 0}
+
+
+@pytest.mark.parametrize(
+    ("run", "words", "memory", "pictures"),
+    [(RUN, {"actions": "discrete"}, MEMORY, 5), (SPREAD, {}, {}, 4)],
+    ids=["vmas, recurrent", "pettingzoo"],
+)
+def test_runs_are_filmed_while_they_train_and_afterwards(run, words, memory, pictures, tmp_path):
     small = {"total_frames": 16, "eval_episodes": 1, "logger": "none", "progress": False}
     folder = train(
-        VDNConfig(num_cells=(8,), batch_size=8, warmup=8),
+        VDNConfig(num_cells=(8,), batch_size=8, warmup=8, **memory),
         run.env,
-        env_kwargs={**run.env_kwargs, **({"actions": "discrete"} if run is RUN else {})},
+        env_kwargs={**run.env_kwargs, **words},
         folder=str(tmp_path / "run"),
         callbacks=[RecordVideo()],
         **small,
     ).folder
     (during,) = folder.glob("video_*.gif")
     for path in (during, film(folder)):
-        with Image.open(path) as pictures:
-            assert pictures.n_frames == 1 + (4 if run is RUN else 3)
+        with Image.open(path) as film_of_run:
+            assert film_of_run.n_frames == pictures

@@ -83,7 +83,10 @@ def film(
     env_factory: Env = None,
     max_eval_steps: int | None = None,
 ) -> Path:
-    """Film one episode of a run's deterministic policy as a GIF, the first that ``evaluate`` plays.
+    """Film one episode of a run's deterministic policy as a GIF.
+
+    Of one agent it is the first episode that ``evaluate`` plays. Teams of VMAS are drawn without a
+    display; each picture tells its step and the returns so far.
 
     Args:
         folder: a run folder.

@@ -53,8 +53,7 @@ class _Sheet:
         self._images: Any = Image
         size = np.array(scene.size) * _SIDE / max(scene.size)
         # Films want even numbers.
-        self._even = tuple(int(each) // 2 * 2 for each in size)
-        self._size = np.array(self._even) * _FINER
+        self._size = size.astype(int) // 2 * 2 * _FINER
         self._scale = max(self._size) / _USUAL
         self._half, self._origin, self._scene = half, np.array(scene.origin), scene
         self._paper = Image.new("RGB", tuple(self._size.tolist()), "white")
@@ -71,8 +70,7 @@ class _Sheet:
         }
         for mark in self._scene.marks:
             ways[mark.kind](mark)
-        smooth = self._paper.resize(self._even, self._images.Resampling.LANCZOS)
-        return np.asarray(smooth)
+        return np.asarray(self._paper.reduce(_FINER))
 
     def _places(self, points: np.ndarray) -> list[tuple[float, float]]:
         # Rows of a picture count from above.

@@ -102,7 +102,10 @@ class Geom:
 
     def placed(self, points: Any) -> Array:
         """Points in the world's coordinates."""
-        found = np.array([[float(x), float(y)] for x, y in points])
+        if isinstance(points, np.ndarray):
+            found = points
+        else:
+            found = np.array([[float(x), float(y)] for x, y in points])
         for attr in self.attrs:
             found = attr(found)
         return found
@@ -201,7 +204,7 @@ def make_circle(
     # More corners than VMAS gives them: they are seen.
     turns = angle * (np.arange(2 * res) / (2 * res) - 0.5)
     points = float(radius) * np.stack([np.cos(turns), np.sin(turns)], -1)
-    return make_polygon([*points] if whole else [*points, (0.0, 0.0)], filled)
+    return make_polygon(points if whole else np.pad(points, ((0, 1), (0, 0))), filled)
 
 
 def make_polygon(v: Sequence[Any], filled: bool = True, draw_border: bool = True) -> Geom:
