@@ -36,7 +36,7 @@ def policy(group="agents", action=0.5, size=2) -> Policy:
 
 @pytest.fixture
 def captions(monkeypatch):
-    """What is written below the pictures."""
+    """Texts below the pictures."""
     told, write = [], team_film.with_caption
 
     def note(picture, text):

@@ -144,7 +144,7 @@ def require_pictures(asker: Asker) -> None:
 def rendering_environment(run: RunConfig, source: str | Callable[..., Any], asker: Asker) -> Any:
     """An environment whose pictures can be taken; UsageError where it gives none."""
     try:
-        factory = find_factory(source, run.env_kwargs)
+        factory: Callable[..., Any] = find_factory(source, run.env_kwargs)
         env = factory() if _draws_itself(factory) else factory(render_mode="rgb_array")
     except Exception as error:
         raise UsageError(f"{_MUST[asker]} for `{run.env}`, which cannot render: {error}") from error

@@ -23,7 +23,7 @@ class Drawable(Protocol):
         """Steps in a second of the simulated world."""
 
     def scene(self, row: int = 0) -> Any:
-        """What there is to see of one row now."""
+        """Scene of one row now; `pictures` draws it."""
 
     def pictures(self, scenes: Sequence[Any]) -> list[np.ndarray]:
         """Pictures of scenes of one episode, `[height, width, 3]`."""
@@ -107,8 +107,7 @@ class _Sheet:
             for place in np.arange(np.ceil(low[axis] / spacing), high[axis] / spacing) * spacing:
                 ends = np.stack([low, high])
                 ends[:, axis] = place
-                ends = self._places(ends)
-                self._pen.line(ends, fill=_color(mark), width=self._width(mark))
+                self._pen.line(self._places(ends), fill=_color(mark), width=self._width(mark))
 
     def _width(self, mark: Mark) -> int:
         return max(1, round(mark.width * self._scale))

@@ -217,7 +217,7 @@ class PettingZooTeams(CompleteEnv):
         return self._snapshot()
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
-        chosen: dict[str, Sequence[Any]] = {}
+        chosen: dict[str, Any] = {}
         for group, members in self.groups.items():
             action = tensordict.get((group, "action")).detach().cpu().numpy()
             self._rewards[group][:] = 0.0

@@ -50,7 +50,7 @@ def make_task(task: str, arguments: Mapping[str, Any]) -> Any:
 
 
 def _found(task: str) -> tuple[Callable[..., Any], Any]:
-    """What makes an environment, and what tells its arguments."""
+    """Callable that makes an environment, and the one that tells its arguments."""
     _require("pettingzoo", task)
     module, colon, name = task.partition(":")
     if colon and module and name:

@@ -126,7 +126,7 @@ class VmasTeams(CompleteEnv):
         return 1.0 / float(self._vmas.world.dt)
 
     def scene(self, row: int = 0) -> Scene:
-        """What there is to see of one row now; `pictures` draws it."""
+        """Scene of one row now; `pictures` draws it."""
         return recorded_scene(self._vmas, row)
 
     def pictures(self, scenes: Sequence[Scene]) -> list[np.ndarray]:

@@ -43,7 +43,7 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """What there is to see of one row at one step.
+    """Marks of one row at one step, and the view of them.
 
     `origin` and `half` are the middle of the view and half of its width and height, `size` its
     width and height in points.
@@ -114,7 +114,7 @@ class Geom:
 class PolyLine(Geom):
     """A line through points."""
 
-    def __init__(self, v: Sequence[Any], close: bool) -> None:
+    def __init__(self, v: Any, close: bool) -> None:
         super().__init__()
         self.v, self.close, self.width = v, close, 1.0
 
@@ -137,7 +137,7 @@ class Line(PolyLine):
 class FilledPolygon(Geom):
     """An area, with a darker line around it."""
 
-    def __init__(self, v: Sequence[Any], draw_border: bool = True) -> None:
+    def __init__(self, v: Any, draw_border: bool = True) -> None:
         super().__init__()
         self.v, self.draw_border = v, draw_border
 
@@ -207,12 +207,12 @@ def make_circle(
     return make_polygon(points if whole else np.pad(points, ((0, 1), (0, 0))), filled)
 
 
-def make_polygon(v: Sequence[Any], filled: bool = True, draw_border: bool = True) -> Geom:
+def make_polygon(v: Any, filled: bool = True, draw_border: bool = True) -> Geom:
     """An area, or the line around it."""
     return FilledPolygon(v, draw_border) if filled else PolyLine(v, close=True)
 
 
-def make_polyline(v: Sequence[Any]) -> Geom:
+def make_polyline(v: Any) -> Geom:
     """A line through points, open at its ends."""
     return PolyLine(v, close=False)
 
@@ -226,10 +226,8 @@ def render_function_util(
     cmap_name: str = "viridis",
 ) -> Image:
     """Values of `f` over the plane as colors; `f` takes places `[n, 2]`."""
-    ranges = [plot_range] * 2 if np.isscalar(plot_range) else plot_range
-    (x_low, x_high), (y_low, y_high) = (
-        (-each, each) if np.isscalar(each) else each for each in ranges
-    )
+    x, y = (plot_range, plot_range) if isinstance(plot_range, int | float) else plot_range
+    (x_low, x_high), (y_low, y_high) = _span(x), _span(y)
     xs, ys = np.arange(x_low, x_high, precision), np.arange(y_low, y_high, precision)
     places = np.stack(np.meshgrid(xs, ys), -1)
     values = f(places.reshape(-1, 2))
@@ -246,10 +244,16 @@ def render_function_util(
     return Image(255.0 * values, x=x_low, y=y_low, scale=precision)
 
 
+def _span(given: Any) -> tuple[float, float]:
+    """Lowest and highest number of a range, which VMAS also tells by its half."""
+    low, high = (-given, given) if isinstance(given, int | float) else given
+    return float(low), float(high)
+
+
 def recorded_scene(env: Any, row: int) -> Scene:
-    """What VMAS's window would show of one row of an environment of VMAS."""
+    """Scene of one row of an environment of VMAS, as its window would show it."""
     scenario, world = env.scenario, env.world
-    size = tuple(map(float, scenario.viewer_size))
+    size = float(scenario.viewer_size[0]), float(scenario.viewer_size[1])
     origin = np.array([float(each) for each in scenario.render_origin])
     zoom, ratio = scenario.viewer_zoom, size[0] / size[1]
     least = zoom * np.array([max(ratio, 1.0), max(1.0 / ratio, 1.0)])
