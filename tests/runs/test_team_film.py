@@ -16,7 +16,6 @@ from torchrl_elegant import Policy, RecordVideo, train
 from torchrl_elegant.algorithms.multiagent.qmix import VDNConfig
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.envs import VmasTeams
-from torchrl_elegant.runs import team_film
 from torchrl_elegant.runs.evaluate import film
 from torchrl_elegant.runs.film import animation
 from torchrl_elegant.trainers.run_config import RunConfig
@@ -37,13 +36,14 @@ def policy(group="agents", action=0.5, size=2) -> Policy:
 @pytest.fixture
 def captions(monkeypatch):
     """Texts below the pictures."""
-    told, write = [], team_film.with_caption
+    module = sys.modules[animation.__module__]
+    told, write = [], module.with_caption
 
     def note(picture, text):
         told.append(text)
         return write(picture, text)
 
-    monkeypatch.setattr(team_film, "with_caption", note)
+    monkeypatch.setattr(module, "with_caption", note)
     return told
 
 
