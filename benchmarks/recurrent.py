@@ -9,6 +9,7 @@ step in twenty; PyTorch's GRU alone has no resets. All run by turns in one proce
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from importlib.metadata import version
 from statistics import median
@@ -63,7 +64,7 @@ def measure(
     each, rates = ways(size, resets), dict[str, list[float]]()
     for _ in range(int(rounds)):
         for name, run in each.items():
-            rates.setdefault(name, []).append(calls_per_second(run, seconds))
+            rates.setdefault(name, []).append(calls_per_second(run, seconds, time.process_time))
     found = {name: median(values) for name, values in rates.items()}
     ours = found["this package"]
     names = ("torch.nn.GRU", "TorchRL's GRUModule")
@@ -91,8 +92,9 @@ def main() -> None:
             print(*lines[-1], sep="  ", flush=True)
     about = (
         f"`python benchmarks/recurrent.py`\n\n{processor()}, torch {version('torch')}, torchrl "
-        f"{version('torchrl')}, 1 thread. Forward and back; medians of {arguments.rounds} rounds "
-        "by turns in one process; ratios of rates, above 1 where this package is faster."
+        f"{version('torchrl')}, 1 thread. Forward and back, time of the processor; medians of "
+        f"{arguments.rounds} rounds by turns in one process; ratios of rates, above 1 where this "
+        "package is faster."
     )
     title = "# Unrolling a memory over sequences"
     write_page(arguments.results, "recurrent", title, about, markdown(head, lines))

@@ -30,6 +30,14 @@ _OURS = {
     "n_critics": ("num_critics",),
     "num_qvalue_nets": ("num_critics",),
     "log_std_init": ("log_std",),
+    # memory
+    "use_lstm": ("recurrent",),
+    "use_rnn": ("recurrent",),
+    "use_recurrent_policy": ("recurrent",),
+    "lstm_hidden_size": ("hidden_size",),
+    "rnn_hidden_dim": ("hidden_size",),
+    "data_chunk_length": ("sequence_length",),
+    "burn_in_length": ("burn_in",),
     # rates
     "learning_rate": ("lr", "actor_lr", "critic_lr"),
     "policy_lr": ("actor_lr",),

@@ -44,19 +44,18 @@ class _Unroll(torch.autograd.Function):
         ctx: Any, gates: Tensor, state: Tensor, weight: Tensor, bias: Tensor, keep: Tensor | None
     ) -> Tensor:
         (steps, rows, _), size = gates.shape, state.shape[-1]
-        inner = gates.new_empty(gates.shape)  # W h + b
+        inner, new, states = (gates.new_empty(steps, rows, size) for _ in range(3))
         gated = gates.new_empty(steps, rows, 2 * size)  # r, z
-        new = gates.new_empty(steps, rows, size)  # n
-        states = gates.new_empty(steps, rows, size)
+        across, across_new = weight[: 2 * size].t(), weight[2 * size :].t()
+        # The bias of r and z joins the inputs' share; that of n stands behind r.
+        share = gates[..., : 2 * size] + bias[: 2 * size]
+        bias_new, before = bias[2 * size :], []
         resets = [1.0] * steps if keep is None else keep.unbind(0)
-        before, across = [], weight.t()
         # Views of all steps at once: slices in the loop take longer than the arithmetic.
         of_step = zip(
-            gates[..., : 2 * size].unbind(0),
+            share.unbind(0),
             gates[..., 2 * size :].unbind(0),
             inner.unbind(0),
-            inner[..., : 2 * size].unbind(0),
-            inner[..., 2 * size :].unbind(0),
             gated.unbind(0),
             gated[..., :size].unbind(0),
             gated[..., size:].unbind(0),
@@ -65,12 +64,12 @@ class _Unroll(torch.autograd.Function):
             resets,
             strict=True,
         )
-        for given, given_new, own, own_gates, own_new, both, r, z, n, after, reset in of_step:
+        for given, given_new, own_new, both, r, z, n, after, reset in of_step:
             if keep is not None:
                 state = state * reset
             before.append(state)
-            torch.addmm(bias, state, across, out=own)
-            torch.add(given, own_gates, out=both).sigmoid_()
+            torch.addmm(given, state, across, out=both).sigmoid_()
+            torch.addmm(bias_new, state, across_new, out=own_new)
             torch.addcmul(given_new, r, own_new, out=n).tanh_()
             state = torch.lerp(n, state, z, out=after)
         if any(ctx.needs_input_grad):
@@ -85,10 +84,13 @@ class _Unroll(torch.autograd.Function):
         r, z = gated.chunk(2, -1)
         # Slopes by the state of W_n h + b_n, and of r, z and n before their functions. The first
         # three belong to W, the last three to the inputs' share.
-        by_new = (1.0 - new.square()) * (1.0 - z)
-        by_reset = by_new * inner[..., 2 * size :] * r * (1.0 - r)
-        by_update = (before - new) * z * (1.0 - z)
-        slopes = torch.stack([by_new * r, by_reset, by_update, by_new], 2)  # [T, N, 4, H]
+        slopes = new.new_empty(steps, rows, 4, size)
+        own_new, by_reset, by_update, by_new = slopes.unbind(2)
+        stays = 1.0 - z
+        torch.mul(stays, new.square().neg_().add_(1.0), out=by_new)
+        torch.mul(by_new, r, out=own_new)
+        torch.mul(own_new, inner, out=by_reset).mul_(1.0 - r)
+        torch.mul(before - new, stays.mul_(z), out=by_update)
         flat = slopes.view(steps, rows, 4 * size)
         turned = torch.cat([weight[2 * size :], weight[: 2 * size]])  # [3H, H], n first
         of_inner, kept = flat[..., : 3 * size].unbind(0), z.unbind(0)
