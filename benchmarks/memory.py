@@ -31,11 +31,11 @@ TEAM = {"agents": 3}
 SETTINGS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "dqn": (2_400, {"discrete": True}, {**REPLAY, "lr": 3e-3, "n_steps": 3}),
     "sac": (4_000, {}, {**REPLAY, **RATES, **SOFT}),
-    "ppo": (8_192, {"discrete": True}, {"lr": 3e-3}),
+    "ppo": (12_288, {"discrete": True}, {"lr": 1e-3}),
     "qmix": (2_400, {"discrete": True, **TEAM}, {**REPLAY, "lr": 3e-3}),
     "vdn": (2_400, {"discrete": True, **TEAM}, {**REPLAY, "lr": 3e-3}),
     "matd3": (8_000, TEAM, {**REPLAY, **RATES}),
-    "mappo": (8_192, {"discrete": True, **TEAM}, {"lr": 3e-3, "batch_size": 128, "epochs": 6}),
+    "mappo": (12_288, {"discrete": True, **TEAM}, {"lr": 1e-3, "batch_size": 64, "epochs": 10}),
 }
 
 
