@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -264,6 +265,8 @@ _DECIDED = frozenset(
     }
 )
 _ESTIMATOR = "_value_estimator."
+# Beginning of the names in a loss of several groups of agents.
+_GROUP = re.compile(r"^losses\.[^.]+\.")
 
 
 @contextmanager
@@ -300,11 +303,13 @@ def configured_values(learner: Learner) -> dict[str, Tensor]:
     loss = learner.loss
     # The state holds buffers that are made when they are first asked for.
     state = loss.state_dict(keep_vars=True)
-    fixed = {"log_alpha"} - dict(loss.named_parameters()).keys()
+    learned = dict(loss.named_parameters()).keys()
     return {
         name: value
         for name, value in state.items()
-        if name in _DECIDED or name in fixed or _is_estimators(name, value)
+        if (own := _GROUP.sub("", name)) in _DECIDED
+        or (own == "log_alpha" and name not in learned)
+        or _is_estimators(own, value)
     }
 
 

@@ -83,6 +83,16 @@ def test_targets_of_all_groups_move():
     assert all(not torch.equal(old, new) for old, new in zip(targets, now, strict=True))
 
 
+def test_a_trial_keeps_its_own_discount_over_a_state_of_others():
+    run = {"total_frames": 160, "num_envs": 4, "env_kwargs": SHORT}
+    with Trial(small(MADDPGConfig, gamma=0.5), "vmas/simple_tag", **run) as other:
+        state = other.state_dict()
+    with Trial(small(MADDPGConfig, gamma=0.8), "vmas/simple_tag", **run) as trial:
+        trial.adopt(state)
+        gammas = [loss.value_estimator.gamma for loss in trial.learner.loss.losses.values()]
+        assert [round(gamma.item(), 3) for gamma in gammas] == [0.8, 0.8]
+
+
 def test_a_run_of_two_groups_is_stored_resumed_and_loaded(tmp_path):
     options = {**RUN, "env_kwargs": SHORT, "eval_episodes": 2}
     result = train(small(MATD3Config), "vmas/simple_tag", folder=str(tmp_path / "run"), **options)
