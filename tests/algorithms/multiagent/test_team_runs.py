@@ -10,6 +10,7 @@ from torchrl_elegant import Policy, Trial, train
 from torchrl_elegant.algorithms import (
     ALGORITHMS,
     MADDPGConfig,
+    MAPPOConfig,
     MATD3Config,
     QMIXConfig,
     SACConfig,
@@ -108,6 +109,21 @@ def test_a_run_of_two_groups_is_stored_resumed_and_loaded(tmp_path):
     acted = policy({name: {"observation": value} for name, value in seen.items()})
     assert acted["adversary", "action"].shape == (3, 2)
     assert acted["agent", "action"].shape == (1, 2)
+
+
+def test_two_groups_learn_from_rollouts_and_share_what_ranks_gather():
+    run = {**RUN, "env_kwargs": SHORT, "frames_per_batch": 40}
+    with Trial(small(MAPPOConfig), "vmas/simple_tag", **run) as trial:
+        loss, policy = trial.learner.loss, trial.learner.policy
+        before = [param.clone() for param in policy.parameters()]
+        trial.train()
+        assert not any(map(torch.equal, before, policy.parameters()))
+        gathered = []
+        loss.connect(lambda values: gathered.append(values.shape) or [values])
+        env = make_env("vmas/simple_tag", 4, seed=0, env_kwargs=SHORT)
+        with torch.no_grad():
+            loss.estimate(env.rollout(5, policy))
+    assert gathered == [(4, 5, 3, 1), (4, 5, 1, 1)], "value targets of each group"
 
 
 def test_actors_of_groups_are_called_without_a_tensordict():

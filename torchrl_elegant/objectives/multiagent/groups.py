@@ -10,6 +10,7 @@ from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import Tensor, nn
 from torchrl.objectives import LossModule
 
+from torchrl_elegant.data.running_statistics import Gather
 from torchrl_elegant.objectives.common.update_loss import UpdateDefaults
 from torchrl_elegant.objectives.common.whole_loss import as_update_loss
 
@@ -100,3 +101,8 @@ class GroupRolloutLosses(GroupLosses):
     def divergence(self, rows: TensorDictBase) -> Tensor:
         """Largest divergence of a group's policy from the one that collected ``rows``."""
         return torch.stack([loss.divergence(rows) for _, loss in self._each()]).amax()
+
+    def connect(self, gather: Gather) -> None:
+        """See ``RolloutLoss``."""
+        for _, loss in self._each():
+            loss.connect(gather)
