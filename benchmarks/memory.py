@@ -88,6 +88,10 @@ def main() -> None:
         f"shown. Mean return of 200 episodes at the end of each seed's run; at least 0.8 counts as "
         f"solved. {processor()}, torch {version('torch')}, torchrl {version('torchrl')}."
     )
+    about += (
+        "\n\nSettings were chosen by hand on these seeds: with lr=3e-3 and 8,192 frames PPO solved "
+        "3 of 5. The others have had one setting."
+    )
     head = ["", "frames", "return of each seed", "solved"]
     write_page(Path(arguments.results), "memory", "# Memory", about, markdown(head, rows))
 
