@@ -53,11 +53,12 @@ def row(name: str, arms: dict[str, list[Outcome]]) -> list[str]:
     for found in arms.values():
         if found:
             scores = Bootstrap().of(returns_of(found), interquartile_mean)
-            cells.append(f"{written(scores, len(found))}, {len(found)} seeds")
+            count = f"{len(found)} seed{'s' * (len(found) > 1)}"
+            cells.append(f"{written(scores, len(found))}, {count}")
         else:
             cells.append("-")
     theirs, ours = arms["benchmarl"], arms["ours_compiled"] or arms["ours"]
-    if theirs and ours:
+    if min(len(theirs), len(ours)) > 1:
         better = Bootstrap().probability_of_improvement(returns_of(ours), returns_of(theirs))
         cells.append(written(better, min(len(ours), len(theirs))))
     else:
@@ -104,7 +105,8 @@ def write(outcomes: Sequence[Outcome], folder: Path) -> None:
         "brackets the bootstrap interval of 95 % (percentiles), which is narrow for few seeds. "
         "Seconds are those of the processor for a whole run without evaluations, median over "
         "seeds, one thread: the wall time on a machine that does nothing else. Compilers are "
-        f"counted. {processor()}, {os.cpu_count()} cores.",
+        "counted; what an earlier run has compiled is not compiled again. "
+        f"{processor()}, {os.cpu_count()} cores.",
         "![returns](teams.png)",
     ]
     for task in TASKS:

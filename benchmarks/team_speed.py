@@ -72,7 +72,9 @@ STUDY = Study(
         "Adam, gradient norm 5. QMIX and MADDPG: batches of 128, an update for 6 frames, 10 steps "
         "of all environments between rounds. MAPPO: 100 steps of all environments, 15 epochs of "
         "minibatches of 1000. Episodes of 100 steps. Updates have what one batch of frames has "
-        "left in the buffer."
+        "left in the buffer. Each library has its own recipe where no setting says otherwise: our "
+        "mixer's hypernetworks have a hidden layer and the others' none; our MADDPG has a value "
+        "for each agent, and the actions of the others as stored."
     ),
     cases=CASES,
     contenders={
