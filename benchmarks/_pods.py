@@ -76,6 +76,34 @@ class Pretended:
         return result_of(order, checkpoint, time.perf_counter() - begun)
 
 
+class WallClock:
+    """Time as it passes."""
+
+    def now(self) -> float:
+        """Seconds since some moment."""
+        return time.perf_counter()
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        time.sleep(seconds)
+
+
+class ProcessorClock(WallClock):
+    """Processor time of this process, and what it would have slept; other work does not count.
+
+    It does not see waits for the real disk.
+    """
+
+    def __init__(self) -> None:
+        self._slept = 0.0
+
+    def now(self) -> float:
+        return time.process_time() + self._slept
+
+    def sleep(self, seconds: float) -> None:
+        self._slept += seconds
+
+
 class Simulated:
     """Executor of pods that only pass time, on a clock of its own.
 
@@ -87,15 +115,19 @@ class Simulated:
         store: checkpoints.
         most: slots.
         mean, variation: of the durations of pods.
+        clock: the time that the orchestrator takes.
     """
 
     is_local = False
 
-    def __init__(self, store: Store, most: int, *, mean: float, variation: float) -> None:
+    def __init__(
+        self, store: Store, most: int, *, mean: float, variation: float, clock: WallClock
+    ) -> None:
         self.most: int | None = most
+        self._clock = clock
         self._store, self._mean, self._variation = store, mean, variation
         self._ends: list[tuple[float, int, Order]] = []
-        self._now, self._left = 0.0, time.perf_counter()
+        self._now, self._left = 0.0, clock.now()
         #: Begin and length of each pod, and seconds from the end of one to the begin of the next.
         self.pods: list[tuple[float, float]] = []
         self.latencies: list[float] = []
@@ -105,7 +137,7 @@ class Simulated:
 
     def _come(self) -> None:
         """Let the clock go by the time that the orchestrator has taken."""
-        self._now += time.perf_counter() - self._left
+        self._now += self._clock.now() - self._left
 
     def start(self, text: str) -> None:
         self._come()
@@ -115,7 +147,7 @@ class Simulated:
         self.pods.append((self._now, seconds))
         if self._free and self.drained is None:
             self.latencies.append(self._now - self._free.popleft())
-        self._left = time.perf_counter()
+        self._left = self._clock.now()
 
     def wait(self, seconds: float, hear: Hear) -> None:
         self._come()
@@ -127,10 +159,10 @@ class Simulated:
             end, _, order = heapq.heappop(self._ends)
             digest = self._publish(data_of(order))
             self._free.append(end)
-            self._left = time.perf_counter()
+            self._left = self._clock.now()
             hear(Event(pod=order.pod, attempt=order.attempt, result=result_of(order, digest, 0.0)))
             self._come()
-        self._left = time.perf_counter()
+        self._left = self._clock.now()
 
     def idle(self) -> float:
         """Part of all slots' time in which they had nothing to do, until nobody waited any more."""
@@ -157,6 +189,7 @@ class SlowDisk(Leaderboard):
     """Leaderboard each of whose commits takes ``seconds`` longer, as on a slow disk."""
 
     seconds = 0.0
+    clock = WallClock()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -165,7 +198,7 @@ class SlowDisk(Leaderboard):
             yield
             # What writes nothing flushes nothing.
             if self._db.total_changes != before:
-                time.sleep(self.seconds)
+                self.clock.sleep(self.seconds)
 
 
 def tournament_of(
@@ -176,6 +209,7 @@ def tournament_of(
     population: int,
     slots: int | None,
     commit: float = 0.0,
+    clock: WallClock | None = None,
     kind: type[Orchestrator] = Orchestrator,
 ) -> Orchestrator:
     """A tournament of pretended pods in a new folder, whose commits take ``commit`` s longer."""
@@ -189,6 +223,7 @@ def tournament_of(
     Leaderboard.create(folder / FILE, meta, population=population).close()
     board = SlowDisk(folder / FILE)
     board.seconds = commit
+    board.clock = clock or WallClock()
     return kind(
         folder,
         board=board,

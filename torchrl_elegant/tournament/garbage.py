@@ -35,6 +35,8 @@ class GarbageCollector:
         self._full = 0
         # Checkpoints that have come since the last collection.
         self._fresh = 0
+        # Depth of the member that was furthest behind when it was last looked for garbage.
+        self._lowest = 0
         # Marked ones whose files are there.
         self._marked: list[str] = []
 
@@ -50,7 +52,10 @@ class GarbageCollector:
             self.collect(0)
         self._fresh += sum(result.checkpoint is not None for result in results)
         if self._fresh > self._config.population // 4:
-            self._mark(self._config.store_mb * 1_000_000)
+            self._fresh = 0
+            limit, lowest = self._config.store_mb * 1_000_000, self._lowest_depth()
+            if lowest > self._lowest or self._board.kept_bytes() > limit:
+                self._mark(limit)
         self._remove(_BATCH)
         if self._full >= _FULL:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._store.path))
@@ -64,7 +69,7 @@ class GarbageCollector:
         self._remove(len(self._marked))
 
     def _mark(self, limit: int) -> None:
-        self._fresh = 0
+        self._lowest = self._lowest_depth()
         with self._board.transaction():
             marked = self._unneeded(limit)
             self._board.discard(marked)
@@ -77,8 +82,6 @@ class GarbageCollector:
     def _unneeded(self, limit: int) -> list[Kept]:
         pods, starts = self._board.needed()
         pods |= {pod.id for pod in self._board.best_of_members(self._config.finalists)}
-        lowest = self._board.lowest_depth()
-        lowest = self._config.quanta if lowest is None else lowest
 
         def free(kept: list[Kept]) -> list[Kept]:
             return [
@@ -87,7 +90,7 @@ class GarbageCollector:
                 if not (one.pod in pods if one.published else one.digest in starts)
             ]
 
-        marked = free(self._board.kept(below=lowest))
+        marked = free(self._board.kept(below=self._lowest))
         total = self._board.kept_bytes() - sum(one.bytes for one in marked)
         if total > limit:
             known = {one.digest for one in marked}
@@ -97,3 +100,7 @@ class GarbageCollector:
                     marked.append(one)
                     total -= one.bytes
         return marked
+
+    def _lowest_depth(self) -> int:
+        lowest = self._board.lowest_depth()
+        return self._config.quanta if lowest is None else lowest

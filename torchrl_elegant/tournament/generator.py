@@ -152,7 +152,7 @@ class Generator:
         inputs: Any,
         sequence: int,
     ) -> Pod:
-        self.board.add_pod(
+        added = self.board.add_pod(
             {
                 **row,
                 "id": pod,
@@ -162,30 +162,28 @@ class Generator:
                 "architecture": self._architecture(row["entry"], options),
                 "options": options,
                 "seed": self._seed(_POD, pod),
-                "budget": self.config.pod_budget,
+                "budget": float(self.config.pod_budget),
             }
         )
         self.board.set_member(row["member"], state="busy", pod=pod)
         choice = {"operation": operation, "parents": row["parents"], "options": options}
         self.board.add_decision(pod, inputs, choice, (self.seed, _DECISION, sequence))
-        return self.board.pod(pod)
+        return added
 
     def _evaluation(self, target: Pod, operation: str, seed: int, **more: Any) -> Pod:
-        pod = self.board.next_pod()
         same = ("depth", "lineage", "entry", "algorithm", "architecture", "options")
-        self.board.add_pod(
+        return self.board.add_pod(
             {
                 **{name: getattr(target, name) for name in same},
-                "id": pod,
+                "id": self.board.next_pod(),
                 "state": "queued",
                 "operation": operation,
                 "parents": [target.id],
                 "seed": seed,
-                "budget": 0,
+                "budget": 0.0,
                 **more,
             }
         )
-        return self.board.pod(pod)
 
     def _architecture(self, entry: int, options: Values) -> str:
         """Digest of the algorithm and of all options that form its networks."""

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchrl_elegant.runs.files import sync_directory
 from torchrl_elegant.tournament.database import VERSION, open_database, told
+from torchrl_elegant.tournament.rivals import Rivals
 from torchrl_elegant.tournament.selection import Rival
-from torchrl_elegant.tournament.standings import Standings
 
 FILE = "leaderboard.sqlite"
 #: Operations that train; the others evaluate what another pod has trained.
@@ -38,8 +38,8 @@ _SCHEMA = (
         created TEXT NOT NULL, ended TEXT)""",
     "CREATE INDEX pod_state ON pod (state)",
     "CREATE INDEX pod_operation ON pod (operation)",
-    "CREATE INDEX pod_depth ON pod (depth, state)",
-    "CREATE INDEX pod_score ON pod (score DESC, id)",
+    "CREATE INDEX pod_depth ON pod (depth)",
+    "CREATE INDEX pod_score ON pod (score DESC, id) WHERE state = 'done'",
     """CREATE TABLE member (id INTEGER PRIMARY KEY, state TEXT NOT NULL, depth INTEGER NOT NULL,
         pod INTEGER)""",
     "CREATE INDEX member_state ON member (state, depth, id)",
@@ -58,7 +58,7 @@ _SCHEMA = (
     f"""CREATE TRIGGER promised AFTER INSERT ON pod WHEN NEW.operation IN {TRAINING}
         BEGIN UPDATE spent SET units = units + {_UNITS.format("NEW")}; END""",
     f"""CREATE TRIGGER used AFTER UPDATE OF state, amount, budget ON pod
-        WHEN NEW.operation IN {TRAINING} BEGIN
+        WHEN NEW.operation IN {TRAINING} AND {_UNITS.format("NEW")} != {_UNITS.format("OLD")} BEGIN
         UPDATE spent SET units = units + {_UNITS.format("NEW")} - {_UNITS.format("OLD")}; END""",
 )
 
@@ -101,11 +101,14 @@ class Pod:
     ended: str | None
 
 
-_COLUMNS = ", ".join(field.name for field in fields(Pod))
+_NAMES = tuple(field.name for field in fields(Pod))
+_COLUMNS = ", ".join(_NAMES)
+# A pod as it is inserted, but for what is told of it then.
+_NEW: Mapping[str, Any] = {**dict.fromkeys(_NAMES), "attempt": 1, "crashes": 0, "amount": 0.0}
+_INSERT = f"INSERT INTO pod ({_COLUMNS}) VALUES ({', '.join('?' * len(_NAMES))})"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kept:
+class Kept(NamedTuple):
     """A checkpoint that is there, and the pod that it belongs to."""
 
     digest: str
@@ -137,7 +140,7 @@ class Leaderboard:
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
         self._db = open_database(path, read_only=read_only)
-        self._standings = Standings(self._db, is_alone=not read_only)
+        self._rivals = Rivals(self._db, is_alone=not read_only)
 
     @classmethod
     def create(cls, path: Path, meta: Mapping[str, Any], *, population: int) -> Leaderboard:
@@ -183,7 +186,7 @@ class Leaderboard:
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
-                self._standings = Standings(self._db)
+                self._rivals = Rivals(self._db)
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
@@ -205,18 +208,29 @@ class Leaderboard:
         """Number of the next pod."""
         return int(self._db.execute("SELECT COALESCE(MAX(id), 0) + 1 FROM pod").fetchone()[0])
 
-    def add_pod(self, values: Mapping[str, Any]) -> None:
-        """Insert a pod."""
-        row = {**values, "created": now()}
-        names = ", ".join(row)
-        marks = ", ".join("?" * len(row))
-        self._db.execute(f"INSERT INTO pod ({names}) VALUES ({marks})", _plain(row.values()))
+    def add_pod(self, values: Mapping[str, Any]) -> Pod:
+        """Insert a pod, and return it."""
+        row = {**_NEW, **values, "created": now()}
+        texts = {name: json.dumps(row[name]) for name in ("parents", "options")}
+        self._db.execute(_INSERT, list((row | texts).values()))
+        return Pod(**row | {"parents": tuple(row["parents"])})
 
     def set_pod(self, pod: int, **values: Any) -> None:
         """Change a pod."""
         names = ", ".join(f"{name} = ?" for name in values)
-        self._db.execute(f"UPDATE pod SET {names} WHERE id = ?", [*_plain(values.values()), pod])
-        self._standings.changed.add(pod)
+        self._db.execute(f"UPDATE pod SET {names} WHERE id = ?", [*values.values(), pod])
+        self._rivals.changed.add(pod)
+
+    def start(self, pods: Sequence[Pod]) -> None:
+        """Set the state of pods that are in the queue to ``running``."""
+        query = "UPDATE pod SET state = 'running' WHERE id = ?"
+        self._db.executemany(query, [(pod.id,) for pod in pods])
+
+    def checkpoint_of(self, pod: int) -> str | None:
+        """Digest of the checkpoint that a pod has published."""
+        found = self._db.execute("SELECT checkpoint FROM pod WHERE id = ?", (pod,))
+        digest: str | None = found.fetchone()[0]
+        return digest
 
     def pod(self, pod: int) -> Pod:
         """The row of a pod."""
@@ -248,12 +262,12 @@ class Leaderboard:
 
     def rivals(self, depth: int) -> Sequence[Rival]:
         """Pods that finished at a depth, the best first; not to be changed."""
-        return self._standings.of(depth)
+        return self._rivals.of(depth)
 
     def rival(self, pod: int, depth: int) -> Rival | None:
         """A pod among those that finished at its depth; None if it has not."""
-        self._standings.of(depth)
-        return self._standings.known.get(pod)
+        self._rivals.of(depth)
+        return self._rivals.known.get(pod)
 
     def best_of_members(self, count: int | None = None) -> list[Pod]:
         """The best pod of each member whose checkpoint is there, the best members first."""
@@ -306,24 +320,22 @@ class Leaderboard:
         self._db.execute(
             "INSERT OR IGNORE INTO checkpoint VALUES (?, ?, ?, 'live')", (digest, pod, size)
         )
-        self._standings.changed.add(pod)
+        self._rivals.changed.add(pod)
 
     def set_checkpoint(self, digest: str, state: str) -> None:
         """Change a checkpoint's state: ``live``, ``damaged``, ``trash`` or ``gone``."""
         self._db.execute("UPDATE checkpoint SET state = ? WHERE digest = ?", (state, digest))
         found = self._db.execute("SELECT pod FROM checkpoint WHERE digest = ?", (digest,))
-        self._standings.changed.update(row[0] for row in found)
+        self._rivals.changed.update(row[0] for row in found)
 
     def discard(self, kept: Sequence[Kept]) -> None:
         """Mark checkpoints as trash, whose files are then removed; earlier trash is gone."""
         self._db.execute("UPDATE checkpoint SET state = 'gone' WHERE state = 'trash'")
-        self._db.executemany(
-            "UPDATE checkpoint SET state = 'trash' WHERE digest = ?",
-            [(one.digest,) for one in kept],
-        )
+        query = "UPDATE checkpoint SET state = 'trash' WHERE digest = ?"
+        self._db.executemany(query, [(one.digest,) for one in kept])
         for one in kept:
             if one.published:
-                self._standings.lose(one.pod)
+                self._rivals.lose(one.pod)
 
     def digests(self, state: str) -> list[str]:
         """Digests of all checkpoints in a state."""
@@ -336,12 +348,12 @@ class Leaderboard:
         With ``below`` only those that no pod has published, or a pod below that depth.
         """
         found = self._db.execute(
-            "SELECT digest, bytes, pod.id AS pod, depth, score, digest IS checkpoint AS published "
+            "SELECT digest, bytes, pod.id, depth, score, digest IS checkpoint "
             "FROM checkpoint JOIN pod ON pod.id = checkpoint.pod WHERE checkpoint.state = 'live' "
             "AND (?1 IS NULL OR depth < ?1 OR digest IS NOT checkpoint)",
             (below,),
         )
-        return [Kept(**dict(row)) for row in found]
+        return [Kept(*row) for row in found]
 
     def kept_bytes(self) -> int:
         """Bytes of all checkpoints that are there."""
@@ -370,10 +382,8 @@ class Leaderboard:
     def add_decision(self, pod: int, inputs: Any, choice: Any, random: Sequence[int]) -> None:
         """Store a decision with all that it was made from."""
         values = (pod, *map(json.dumps, (inputs, choice, random)), now())
-        self._db.execute(
-            "INSERT INTO decision (pod, inputs, choice, random, made) VALUES (?, ?, ?, ?, ?)",
-            values,
-        )
+        query = "INSERT INTO decision (pod, inputs, choice, random, made) VALUES (?, ?, ?, ?, ?)"
+        self._db.execute(query, values)
 
 
 def now() -> str:
@@ -381,12 +391,9 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
-def _plain(values: Any) -> list[Any]:
-    return [json.dumps(one) if isinstance(one, (dict, list, tuple)) else one for one in values]
-
-
 def _pod(row: sqlite3.Row) -> Pod:
-    values = dict(row)
+    # Faster than to ask the row for each name.
+    values = dict(zip(_NAMES, row, strict=True))
     values["parents"] = tuple(json.loads(values["parents"]))
     values["options"] = json.loads(values["options"])
     return Pod(**values)

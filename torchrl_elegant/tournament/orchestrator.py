@@ -166,20 +166,25 @@ class Orchestrator:
             orders = [] if self.stopped_by else self._orders(slots - len(self._running))
             idle = not self._running and not orders
             over = idle and (bool(self.stopped_by) or self._is_over(slots))
-        for result in taken:
-            result_path(self.results, result.pod, result.attempt).unlink(missing_ok=True)
         self.room.note(taken)
         if self.updater.failures >= max(3, self.config.population):
             self._give_in(f"{self.updater.failures} pods failed one after another")
         if over and not self.stopped_by and not self.board.pods(_FINAL):
             self._give_in("all pods failed")
-        self.garbage.after(taken)
-        if not self.room.has_disk():
-            self.garbage.collect(0)
+        # Free slots first: files may wait.
         for order in orders:
             self._running[order.pod] = _Running(order, self._time.look())
             self.executor.start(order.to_json())
+        self._clear(taken)
         return not over
+
+    def _clear(self, taken: Sequence[Result]) -> None:
+        """Remove files that nobody needs, after results were entered."""
+        for result in taken:
+            result_path(self.results, result.pod, result.attempt).unlink(missing_ok=True)
+        self.garbage.after(taken)
+        if not self.room.has_disk():
+            self.garbage.collect(0)
 
     def _left(self, result: Result) -> Result | None:
         return left_result(result_path(self.results, result.pod, result.attempt))
@@ -208,8 +213,7 @@ class Orchestrator:
             pods = (pods + self.scheme.next(free - len(pods)))[:free]
         if not pods and not self._running and not self.board.pods(_FINAL):
             pods = self.generator.finals()[:free]
-        for pod in pods:
-            self.board.set_pod(pod.id, state="running")
+        self.board.start(pods)
         return [self._order(pod) for pod in pods]
 
     def _add_rechecks(self) -> None:
@@ -223,7 +227,7 @@ class Orchestrator:
                     self.generator.recheck(self.board.pod(leader.pod))
 
     def _order(self, pod: Pod) -> Order:
-        parents = [self.board.pod(parent).checkpoint for parent in pod.parents]
+        parents = map(self.board.checkpoint_of, pod.parents)
         parent, other, *_ = (*parents, None, None)
         rungs = range(self.config.rungs, 0, -1) if pod.operation in TRAINING else ()
         episodes = self.config.final_episodes if pod.operation == "final" else self._episodes

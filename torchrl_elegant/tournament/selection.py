@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -16,6 +17,9 @@ class Rival(NamedTuple):
     pod: int
     score: float
     there: bool = True
+
+
+_IS_THERE = attrgetter("there")
 
 
 class Selection(Protocol):
@@ -69,8 +73,13 @@ class Truncation:
         # Not a list of the worst: a decision among thousands takes microseconds.
         if own is not None and (cut == 0 or rank(own) < rank(rivals[-cut])):
             return own
-        best = list(islice((one for one in rivals if one.there), max(cut, 1)))
-        return best[int(rng.integers(len(best)))]
+        count = max(cut, 1)
+        drawn = next(islice(filter(_IS_THERE, rivals), int(rng.integers(count)), None), None)
+        if drawn is None:
+            # Fewer than that many are there.
+            best = list(islice(filter(_IS_THERE, rivals), count))
+            drawn = best[int(rng.integers(len(best)))]
+        return drawn
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Store:
 
     def has(self, digest: str) -> bool:
         """True if there is a file of this name, whole or not."""
-        return (self.path / digest).is_file()
+        return os.path.isfile(f"{self.path}/{digest}")
 
     def remove(self, digests: Collection[str]) -> None:
         """Take checkpoints out of sight; the next call deletes them.

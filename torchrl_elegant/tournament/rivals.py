@@ -1,4 +1,4 @@
-"""Standings: who has finished at each depth, the best first, without sorting at each decision."""
+"""Rivals of each depth, the best first, without sorting at each decision."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from torchrl_elegant.tournament.selection import Rival, best_first, rank
 
 
-class Standings:
+class Rivals:
     """Rivals of each depth, the best first, kept from one decision to the next.
 
     Pods that have changed since are read again, one by one: to read and sort all of them takes
