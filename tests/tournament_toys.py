@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import socket
 import sqlite3
 import time
@@ -217,3 +218,23 @@ def history(folder: Path) -> list[tuple[Any, ...]]:
         "score, frames FROM pod ORDER BY id",
     )
     return [*decisions, *pods]
+
+
+def outlives(arm: Callable[[], None], run: Callable[[], Any]) -> bool:
+    """Run in a child process, which ``arm`` may end; True if it came to its end."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            arm()
+            run()
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert status == 0 or os.WTERMSIG(status) == signal.SIGKILL, status
+    return status == 0
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tournament_toys import Toy, check_whole, history, play, rows
+from tournament_toys import Toy, check_whole, die, history, outlives, play, rows
 
 from torchrl_elegant.tournament.store import DamagedError, Store
 
@@ -25,22 +25,7 @@ PLANS = {
 
 def life(folder: Path, arm: Callable[[], None], plan=PLAN, **options) -> bool:
     """A tournament in a child process, which ``arm`` may end; True if it came to its end."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            arm()
-            play(folder, **plan, **options)
-            code = 0
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert status == 0 or os.WTERMSIG(status) == signal.SIGKILL, status
-    return status == 0
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+    return outlives(arm, lambda: play(folder, **plan, **options))
 
 
 def after(seconds: float) -> Callable[[], None]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import time
+from dataclasses import replace
 
 import pytest
 import torch
-from tournament_toys import check_whole, rows
+from tournament_toys import check_whole, die, outlives, rows
 
 from torchrl_elegant import A2CConfig, PPOConfig, RunConfig, evaluate
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.tournament import LogUniform, resume_tournament, tournament
 from torchrl_elegant.tournament.executors import VectorizedExecutor
-from torchrl_elegant.tournament.pod import Order, result_path
+from torchrl_elegant.tournament.leaderboard import FILE
+from torchrl_elegant.tournament.pod import Order, left_result, result_path
 from torchrl_elegant.tournament.store import Store
 from torchrl_elegant.tournament.training import RemainderError, Training
 from torchrl_elegant.trainers.population import OnPolicyMembers
@@ -37,8 +40,7 @@ def small(folder, configs=PPO, env="elegant/chasing", **more):
 
 
 def test_a_tournament_from_end_to_end(tmp_path):
-    space = {"lr": LogUniform(1e-4, 1e-2), "activation": ["tanh", "relu"]}
-    result = small(tmp_path / "run", space=space)
+    result = small(tmp_path / "run", space={"lr": LogUniform(1e-4, 1e-2)})
     check_whole(tmp_path / "run")
     assert len(result.leaders) == 4
     done = "SELECT depth, frames, updates FROM pod WHERE state = 'done' AND depth > 0"
@@ -48,9 +50,10 @@ def test_a_tournament_from_end_to_end(tmp_path):
 
 
 def test_members_of_two_algorithms_train_in_two_groups(tmp_path):
-    small(tmp_path / "run", [PPO, A2CConfig(num_cells=(8,), batch_size=32)], budget=512)
+    configs = [PPO, A2CConfig(num_cells=(8,), batch_size=32)]
+    small(tmp_path / "run", configs, population=2, budget=128, quantum=64, recheck=False)
     names = rows(tmp_path / "run", "SELECT algorithm FROM pod WHERE operation = 'initial'")
-    assert [name for (name,) in names] == ["ppo", "a2c", "ppo", "a2c"]
+    assert [name for (name,) in names] == ["ppo", "a2c"]
 
 
 def test_generations_with_fusion_train_together(tmp_path):
@@ -80,6 +83,61 @@ def test_a_stopped_tournament_goes_on(tmp_path, monkeypatch):
     assert whole.stopped_by is None
     check_whole(tmp_path / "run")
     assert len(whole.leaders) == 4
+
+
+def published(folder):
+    """Checkpoints of pods that are done, in the leaderboard or in the file of a result."""
+    found = set()
+    if (folder / FILE).exists():
+        query = "SELECT checkpoint FROM pod WHERE state = 'done' AND operation != 'final'"
+        found = {digest for (digest,) in rows(folder, query)}
+    left = [left_result(path) for path in (folder / "results").glob("*.json")]
+    return found | {result.checkpoint for result in left if result.checkpoint is not None}
+
+
+def at_file(part, count):
+    """Die before the so manieth file is there whose path has ``part`` in it."""
+
+    def arm():
+        real, left = os.replace, [count]
+
+        def rename(source, target):
+            left[0] -= part in str(target)
+            if not left[0]:
+                die()
+            real(source, target)
+
+        os.replace = rename
+
+    return arm
+
+
+def in_a_round():
+    OnPolicyMembers.round = lambda members: die()
+
+
+def test_kills_cost_quanta_that_are_under_way_and_nothing_that_has_finished(tmp_path):
+    folder, before = tmp_path / "run", set()
+    more = {"budget": 256, "quantum": 64, "population": 2, "num_envs": 1, "finalists": 1}
+    more |= {"progress": False, "logger": "none", "recheck": False}
+
+    def run():
+        if (folder / FILE).exists():
+            resume_tournament(folder)
+        else:
+            small(folder, **more)
+
+    kills = [at_file("checkpoints/", 2), at_file("results/", 2), in_a_round, at_file("run/best", 1)]
+    for kill in kills:
+        assert not outlives(kill, run)
+        assert before <= published(folder)
+        before = published(folder)
+    run()
+    assert before <= published(folder)
+    check_whole(folder)
+    # Each member has two pods, whatever was trained again.
+    assert rows(folder, "SELECT SUM(amount) FROM pod") == [(256.0,)]
+    assert (folder / "best" / "policy.pt").exists()
 
 
 def order(pod, **more):
@@ -139,6 +197,17 @@ def test_a_pod_goes_on_from_what_another_has_left(executor):
     assert not torch.equal(
         *(state["learner"]["loss"]["actor_network_params.log_std"] for state in states)
     )
+
+
+def test_pods_of_other_networks_or_lengths_train_apart(executor):
+    orders = [
+        *(order(1), order(2, options={"lr": 1e-2}), order(3, options={"activation": "relu"})),
+        order(4, options={"activation": "relu", "lr": 1e-3}),
+        *(order(5, amount=64), order(6, entry=1)),
+    ]
+    executor.work = replace(executor.work, configs=(PPO, A2CConfig()))
+    groups = executor._groups(orders)
+    assert [[one.pod for one in group] for group in groups.values()] == [[1, 2], [3, 4], [5], [6]]
 
 
 def test_a_damaged_checkpoint_fails_its_pod_alone(executor, tmp_path):
