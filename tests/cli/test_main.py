@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import runpy
 import subprocess
 import sys
 from configparser import ConfigParser
@@ -14,6 +15,7 @@ from faults.runs import SCRIPTS, SMALL, environment
 
 from torchrl_elegant import __version__
 from torchrl_elegant.algorithms import ALGORITHMS
+from torchrl_elegant.cli.command_line import run_main
 from torchrl_elegant.cli.info import extras_installed, info_page
 from torchrl_elegant.cli.main import COMMANDS, main
 from torchrl_elegant.cli.training import train_command
@@ -168,3 +170,24 @@ def test_export_hands_the_chosen_policy_to_a_new_file(capsys, monkeypatch, tmp_p
     code, _, err = call(capsys, "export", str(trained), f"to={tmp_path / 'no' / 'policy.onnx'}")
     assert code == 2
     assert "`to` must lie in a folder that exists" in err
+
+
+def test_the_file_of_the_command_runs_it(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["main.py", "--version"])
+    with pytest.raises(SystemExit, match=r"^0$"):
+        runpy.run_path(main.__code__.co_filename, run_name="__main__")
+    assert capsys.readouterr().out == f"torchrl_elegant {__version__}\n"
+
+
+def test_an_error_of_the_system_is_told_in_a_line_and_one_of_somebody_keeps_its_traceback(capsys):
+    def fail(words):
+        Path("/proc/nowhere").write_text("")
+
+    assert run_main(fail, []) == 1
+    assert capsys.readouterr().err == "error: No such file or directory: /proc/nowhere\n"
+
+    def raise_own(words):
+        raise OSError("a simulator's own")
+
+    with pytest.raises(OSError, match="own"):
+        run_main(raise_own, [])

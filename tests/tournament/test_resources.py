@@ -11,7 +11,13 @@ from tournament_toys import Toy, check_whole, rows, toy_tournament
 from torchrl_elegant.tournament import TournamentConfig, resources
 from torchrl_elegant.tournament.executors import cores_of_pod
 from torchrl_elegant.tournament.pod import Result
-from torchrl_elegant.tournament.resources import Machine, Room, memory_below, visible_gpus
+from torchrl_elegant.tournament.resources import (
+    Machine,
+    Room,
+    SlotsFile,
+    memory_below,
+    visible_gpus,
+)
 from torchrl_elegant.tournament.store import Store
 from torchrl_elegant.trainers import RunConfig
 
@@ -222,3 +228,22 @@ def test_gpus_are_counted_without_the_driver(tmp_path, monkeypatch, names, chose
 def test_a_pod_is_given_a_core_for_each_of_its_processes(words, cores):
     assert cores_of_pod(TournamentConfig(), RunConfig(**words)) == cores
     assert cores_of_pod(TournamentConfig(cpus=0.25), RunConfig(**words)) == 0.25
+
+
+def test_a_slots_file_without_a_number_is_told_once_and_changes_nothing(tmp_path, caplog):
+    file = SlotsFile(tmp_path / "slots")
+    texts = ["many", "many", "3\n", "", "-1", "2.5", "0", None]
+    counts = []
+    for text in texts:
+        if text is None:
+            (tmp_path / "slots").unlink()
+        else:
+            (tmp_path / "slots").write_text(text)
+        counts.append(file.read())
+    assert counts == [None, None, 3, 3, 3, 3, 0, None]
+    told = [record.getMessage() for record in caplog.records]
+    assert [text.partition("got ")[2] for text in told] == [
+        "'many': nothing changes",
+        "'-1': it stays 3",
+        "'2.5': it stays 3",
+    ]

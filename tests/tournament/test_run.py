@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import uuid
 
 import pytest
 from tournament_toys import check_whole, history, rows
@@ -95,6 +96,18 @@ def test_a_tournament_of_two_algorithms_in_processes_from_end_to_end(tmp_path):
         match=r"`folder` must be new or empty, got .* go on with the tournament in it by resume=",
     ):
         small(tmp_path / "run")
+
+
+def test_what_a_kill_has_left_half_made_is_removed(tmp_path):
+    folder, digits = tmp_path / "run", uuid.uuid4().hex
+    (folder / "results").mkdir(parents=True)
+    (folder / f".{FILE}.{digits}").write_bytes(b"half")
+    (folder / f".{FILE}.{digits}-journal").write_bytes(b"half")
+    small(folder, budget=800)
+    for name in ("best", "ensemble"):
+        (folder / f".{name}-{digits}" / "checkpoints").mkdir(parents=True)
+    resume_tournament(folder)
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
 
 
 def test_the_same_seed_gives_the_same_tournament_and_a_stop_changes_nothing(tmp_path):

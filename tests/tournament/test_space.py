@@ -92,6 +92,15 @@ def test_values_reach_groups():
         Space(SACConfig(), {"hterm.horizn": "int:1..4"})
 
 
+@pytest.mark.parametrize(
+    "value", ["log:0..1", "uniform:2..1", "int:4..4", ["tanh"]], ids=["log", "bounds", "int", "one"]
+)
+def test_a_refusal_names_the_option(value):
+    word = "activation" if isinstance(value, list) else "epochs" if value[0] == "i" else "lr"
+    with pytest.raises(UsageError, match=f"^`space.{word}` must "):
+        Space(PPOConfig(), {word: value})
+
+
 def test_bounds_that_come_from_numpy_are_stored_as_numbers():
     low, high = np.float64(1e-5), np.float64(1e-2)
     assert plain_space({"lr": LogUniform(low, high)}) == {"lr": "log:1e-05..0.01"}

@@ -23,7 +23,6 @@ from torchrl_elegant.config.changes import build, known_words, merged, take_word
 from torchrl_elegant.config.options import options_of
 from torchrl_elegant.config.text import UsageError, as_text, brief, nearest
 from torchrl_elegant.runs.config_file import Stored, find_algorithm, import_module
-from torchrl_elegant.runs.files import FULL
 from torchrl_elegant.runs.trust import know_environment
 from torchrl_elegant.trainers.run_config import RunConfig
 
@@ -60,7 +59,8 @@ def run_main(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -
         sys.stderr.write(f"error: {told}\n")
         return 1
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno is None:
+            # Not the system's, but somebody's own.
             raise
         place = f": {error.filename}" if error.filename else ""
         sys.stderr.write(f"error: {error.strerror}{place}\n")

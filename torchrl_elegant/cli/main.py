@@ -145,3 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         told = f"unknown command {first!r}: {nearest(first, COMMANDS)}"
     sys.stderr.write(f"error: {told}\n")
     return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

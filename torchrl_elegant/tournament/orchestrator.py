@@ -24,7 +24,7 @@ from torchrl_elegant.tournament.pod import (
     left_results,
     result_path,
 )
-from torchrl_elegant.tournament.resources import Room
+from torchrl_elegant.tournament.resources import Room, SlotsFile
 from torchrl_elegant.tournament.schemes import scheme_of
 from torchrl_elegant.tournament.store import Store
 from torchrl_elegant.tournament.updater import Updater
@@ -110,6 +110,7 @@ class Orchestrator:
         self._running: dict[int, _Running] = {}
         self._inbox: list[Result] = []
         self._time = _AwakeTime()
+        self._slots_file = SlotsFile(folder / "slots")
         self._looked = -1.0
         self._signals = StopSignals()
         self.stopped_by: str | None = None
@@ -325,9 +326,9 @@ class Orchestrator:
         return max(0, count if most is None else min(count, most))
 
     def _configured_slots(self) -> int:
-        try:
-            return int((self.folder / "slots").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            if self.config.slots is not None:
-                return self.config.slots
+        given = self._slots_file.read()
+        if given is not None:
+            return given
+        if self.config.slots is not None:
+            return self.config.slots
         return self.room.slots() if self.executor.is_local else self.executor.most or 0

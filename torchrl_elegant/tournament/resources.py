@@ -157,3 +157,38 @@ def visible_gpus(devices: Path = Path("/dev")) -> tuple[str, ...]:
 def _is_beyond(name: str, count: int) -> bool:
     """True for the number of a device that is not there; names such as GPU-1a2b are believed."""
     return name.lstrip("-").isdigit() and not 0 <= int(name) < count
+
+
+class SlotsFile:
+    """File in which a user writes how many pods may run at a time.
+
+    What is no such number changes nothing, and is told once.
+
+    >>> SlotsFile(Path("/nowhere/slots")).read() is None
+    True
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._text = ""
+        self._count: int | None = None
+
+    def read(self) -> int | None:
+        """The number, or the last one that was good; None without a file."""
+        try:
+            text = self._path.read_text(encoding="utf-8", errors="replace").strip()
+        except FileNotFoundError:
+            self._text, self._count = "", None
+            return None
+        except OSError as error:
+            text = error.strerror or str(error)
+        # An empty file is about to be written.
+        if text and text != self._text:
+            self._text = text
+            if text.isdecimal():
+                self._count = int(text)
+            else:
+                kept = "nothing changes" if self._count is None else f"it stays {self._count}"
+                told = "%s must hold a number that is not below 0, got %r: %s"
+                logger.warning(told, self._path, text, kept)
+        return self._count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -45,8 +46,9 @@ UNUSED = (
     *("eval_interval", "checkpoint_interval", "keep_last", "save_buffer", "episode_log"),
     "target_return",
 )
-# What stands in a folder before its leaderboard does.
-_BEGUN = {"checkpoints", "results"}
+# Folders that are made before the leaderboard is, and what a kill may leave of that.
+_BEGUN = ("checkpoints", "results")
+_HALF_MADE = re.compile(rf"\.{re.escape(FILE)}\.[0-9a-f]{{32}}(-journal)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,13 +256,16 @@ def _create(run: RunConfig, configs: Sequence[AlgorithmConfig], config: Tourname
     """Make the folder of a new tournament; its leaderboard comes last and makes it one."""
     path = run_path(run, "tournament")
     with refused_by_the_system(path, "folder", "choose another folder=..."):
-        if path.exists() and (not path.is_dir() or {one.name for one in path.iterdir()} - _BEGUN):
+        if path.exists() and not _is_free(path):
             way_out = "choose another folder=..."
             if (path / FILE).exists():
                 way_out = f"go on with the tournament in it by resume={path}, or {way_out}"
             raise UsageError(f"`folder` must be new or empty, got {str(path)!r}; {way_out}")
         for name in _BEGUN:
             (path / name).mkdir(parents=True, exist_ok=True)
+        for one in path.iterdir():
+            if one.name not in _BEGUN:
+                one.unlink()
         plain = replace(run, folder=None)
         meta = {
             "config": asdict(config),
@@ -269,6 +274,13 @@ def _create(run: RunConfig, configs: Sequence[AlgorithmConfig], config: Tourname
         Leaderboard.create(path / FILE, meta, population=config.population).close()
     logger.info("tournament folder: %s", path)
     return path
+
+
+def _is_free(path: Path) -> bool:
+    """True for a folder that holds nothing but what a kill has left of a beginning."""
+    return path.is_dir() and all(
+        one.name in _BEGUN or _HALF_MADE.fullmatch(one.name) for one in path.iterdir()
+    )
 
 
 def _stored(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -325,7 +325,7 @@ def read(word: str, value: Any, item: Option) -> Distribution:
     if isinstance(value, (Uniform, Choice)):
         found: Distribution = value
     elif isinstance(value, (list, tuple)):
-        found = Choice(tuple(value))
+        found = _made(word, Choice, tuple(value))
     else:
         found = _parse(word, str(value), item)
     whole = isinstance(found, (Integer, Choice))
@@ -348,10 +348,19 @@ def _parse(word: str, text: str, item: Option) -> Distribution:
             raise UsageError(
                 f"`space.{word}` must have two numbers with .. between, each {error}, got {text!r}"
             ) from error
-        return _KINDS[kind](*ends)
+        return _made(word, _KINDS[kind], *ends)
     if "," not in text:
         raise UsageError(
             f"`space.{word}` must be log:low..high, uniform:low..high, int:low..high or choices "
             f"with commas between, got {text!r}"
         )
-    return Choice(tuple(item.parse(part.strip(), f"space.{word}") for part in text.split(",")))
+    values = tuple(item.parse(part.strip(), f"space.{word}") for part in text.split(","))
+    return _made(word, Choice, values)
+
+
+def _made(word: str, kind: Callable[..., Distribution], *values: Any) -> Distribution:
+    """A distribution of the option that ``word`` names; its refusal names the option."""
+    try:
+        return kind(*values)
+    except UsageError as error:
+        raise UsageError(str(error).replace("`space`", f"`space.{word}`", 1)) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -32,6 +33,10 @@ def crown(path: Path, board: Leaderboard, work: Training) -> None:
     The best is whoever did best in the final evaluation. The ensemble has the best pod of each
     lineage that is left among the finalists; where one lineage has taken over all, there is none.
     """
+    for name in ("best", "ensemble"):
+        # A kill may have come before one was whole.
+        for left in path.glob(f".{name}-*"):
+            shutil.rmtree(left)
     finals = board.pods("operation = 'final' AND state = 'done'")
     if not finals:
         return

@@ -87,6 +87,30 @@ def test_a_second_merged_reset_is_as_exact_as_the_first(name):
     )
 
 
+class Renaming:
+    """Simulator, and its own scenario, which after its first reset keeps its state elsewhere."""
+
+    num_envs = len(ROWS)
+
+    def __init__(self):
+        self.scenario, self.steps = self, torch.ones(len(ROWS))
+        self.state = {"first": torch.ones(len(ROWS))}
+
+    def reset(self, return_observations):
+        for name in self.state:
+            self.state[name] = torch.zeros(len(ROWS))
+
+
+def test_state_that_is_kept_elsewhere_is_found_though_there_is_as_much_of_it():
+    env = Renaming()
+    reset = MergedReset(env)
+    reset(ROWS)
+    assert torch.equal(env.state["first"], (~ROWS).float())
+    env.state = {"second": torch.ones(len(ROWS))}
+    reset(ROWS)
+    assert torch.equal(env.state["second"], (~ROWS).float())
+
+
 @pytest.mark.parametrize("name", sorted(ROW_BY_ROW))
 def test_the_others_cannot_be_merged(name):
     assert not all(is_exact(name, seed) for seed in range(4))

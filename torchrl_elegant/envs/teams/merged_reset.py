@@ -40,22 +40,18 @@ class MergedReset:
 
     def __init__(self, env: Any) -> None:
         self._env = env
-        self._places: list[_Place] = []
-        self._boxes: list[Any] = []
-        self._size = -1
 
     def __call__(self, mask: Tensor) -> None:
         """Reset the rows of ``mask``, ``[num_envs]``."""
-        if self._size != sum(map(len, self._boxes)):
-            # At first, and where a scenario has come to keep more than before.
-            self._find()
-        before = [box[name] for box, name in self._places]
+        # Looked for each time, for a tenth of the whole: a scenario may keep other things by now.
+        places = self._find()
+        before = [box[name] for box, name in places]
         # One tensor may stand in several places, and a reset may write into it.
         copies = {id(tensor): tensor.clone() for tensor in before}
         steps = self._env.steps
         self._env.reset(return_observations=False)
         merged: dict[tuple[int, int], Tensor] = {}
-        for (box, name), old in zip(self._places, before, strict=True):
+        for (box, name), old in zip(places, before, strict=True):
             new = box[name]
             both = id(new), id(old)
             if both not in merged:
@@ -64,11 +60,11 @@ class MergedReset:
             box[name] = merged[both]
         self._env.steps = torch.where(mask, self._env.steps, steps)
 
-    def _find(self) -> None:
+    def _find(self) -> list[_Place]:
         """Find all tensors with a row for each environment in what the scenario holds."""
         rows, scenario = self._env.num_envs, self._env.scenario
         own = type(scenario).__module__
-        places, boxes, seen, waiting = [], [], set(), [scenario]
+        places, seen, waiting = list[_Place](), set(), [scenario]
         while waiting:
             holder = waiting.pop()
             if id(holder) in seen:
@@ -81,11 +77,10 @@ class MergedReset:
                 waiting += holder
             if not isinstance(holder, (dict, list)):
                 continue
-            boxes.append(holder)
             named = list(holder.items() if isinstance(holder, dict) else enumerate(holder))
             for name, value in named:
                 if not isinstance(value, Tensor):
                     waiting.append(value)
                 elif value.ndim and len(value) == rows:
                     places.append((holder, name))
-        self._places, self._boxes, self._size = places, boxes, sum(map(len, boxes))
+        return places

@@ -26,6 +26,9 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; }
 dd { margin: 0; }
 .key { white-space: nowrap; }
 .small { display: flex; flex-wrap: wrap; gap: 1rem; }
+th, td { padding: .3rem .55rem; }
+tr:has(+ .more) td { border-bottom: none; }
+.more td { white-space: normal; padding-top: 0; opacity: .8; }
 .error { white-space: pre-wrap; overflow-wrap: anywhere; }
 """
 
@@ -93,21 +96,22 @@ def _leaderboard(standings: Standings, colors: Mapping[int, str]) -> str:
     finals = {row.ancestors[0]: row for row in standings.finals()}
     head = (
         *("rank", "member", "best pod", "algorithm", "depth", "return", "episodes", "frames"),
-        *("new episodes", "how", "options"),
+        *("new episodes", "how"),
     )
-    rows = []
+    rows, options = [], []
     for rank, row in enumerate(standings.ranked()[:_RANKS], 1):
         final = finals.get(row.id)
-        options = " ".join(f"{word}={short(value)}" for word, value in row.values.items())
+        words = " ".join(f"{word}={short(value)}" for word, value in row.values.items())
+        options.append(html.escape(words))
         cells = (
             *(str(rank), str(row.member), str(row.id), row.algorithm, str(row.depth)),
             *(score_text(row), str(row.episodes or ""), f"{row.frames or 0:,}"),
-            *("" if final is None else score_text(final), row.origin, options),
+            *("" if final is None else score_text(final), row.origin),
         )
         rows.append((_swatch(colors[row.lineage]), *map(html.escape, cells)))
     hidden = len(standings.best) - len(rows)
     more = f"<p>{hidden:,} more members are left out.</p>" if hidden > 0 else ""
-    return _table(("", *head), rows) + more
+    return _table(("", *head), rows, options) + more
 
 
 def _failures(standings: Standings) -> str:
@@ -124,10 +128,15 @@ def _failures(standings: Standings) -> str:
     return _table(("pod", "member", "how", "algorithm", "depth", "reason"), rows) + more
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of markup."""
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], below: Sequence[str] = ()) -> str:
+    """A table of markup; ``below`` has a line for each row, which is as wide as the table."""
     top = "".join(f"<th>{name}</th>" for name in head)
-    body = "\n".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    lines = ["<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows]
+    more = f'<tr class="more"><td></td><td colspan="{len(head) - 1}">{{}}</td></tr>'
+    for place, text in reversed(list(enumerate(below, 1))):
+        if text:
+            lines.insert(place, more.format(text))
+    body = "\n".join(lines)
     return (
         f'<div class="wide"><table><thead><tr>{top}</tr></thead>\n<tbody>\n{body}\n</tbody></table>'
         "</div>"
