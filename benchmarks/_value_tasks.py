@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 POPULATION, QUANTA, HELD_OUT = 8, 10, 100
@@ -77,8 +77,9 @@ TASKS: Mapping[str, Task] = {
         words=(
             *("num_envs=256", "frames_per_batch=8192", "batch_size=1024", "epochs=2"),
             *("normalize_observation=true", "normalize_value=true"),
-            # Of 1024 steps an evaluation would take longer than a pod's training.
-            "env_kwargs.max_steps=128",
+            # Of 1024 steps, or one episode after another, an evaluation would take longer than a
+            # pod's training.
+            *("env_kwargs.max_steps=128", "evaluation_env=shared"),
         ),
     ),
 }
@@ -86,21 +87,36 @@ TASKS: Mapping[str, Task] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One seed of an arm: best return so far after each pod, and the winner on other episodes.
+    """One seed of an arm: the winner on other episodes, and the best return so far after each pod.
 
-    ``curve`` has rows of total frames, total seconds and return.
+    Args:
+        task, arm, seed: of which.
+        settings: digest of all words that it was trained with.
+        held_out: return of the winner.
+        frames, seconds: to the threshold; infinite where it was not reached.
+        whole: seconds in all. Seconds are NaN where they tell nothing.
+        curve: rows of total frames and return; a few seeds have none.
     """
 
     task: str
     arm: str
     seed: int
+    settings: str
     held_out: float
-    curve: tuple[tuple[float, float, float], ...]
+    frames: float
+    seconds: float = math.nan
+    whole: float = math.nan
+    curve: tuple[tuple[float, float], ...] = ()
 
-    def reached(self, column: int) -> float:
-        """Frames (0) or seconds (1) to the threshold; infinite where it was not reached."""
-        threshold = TASKS[self.task].threshold
-        return next((row[column] for row in self.curve if row[2] >= threshold), math.inf)
+
+def reached(task: str, rows: Sequence[Sequence[float]], column: int) -> float:
+    """A column of the first row whose last one is not below the threshold.
+
+    >>> reached("pendulum", [(1, 0.5, -300.0), (2, 0.7, -150.0)], 1)
+    0.7
+    """
+    threshold = TASKS[task].threshold
+    return next((row[column] for row in rows if row[-1] >= threshold), math.inf)
 
 
 def words_of(task: str, arm: str, slots: int) -> tuple[str, ...]:

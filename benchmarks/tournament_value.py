@@ -8,10 +8,12 @@ processes of one thread each. With one slot the two schemes decide alike: take a
 cores. The arm ``tune`` is Ray Tune's PBT over trials of this package: ``--tune-python`` names an
 interpreter that has both it (``benchmarks/requirements-rllib.txt``) and this package.
 
-Finished seeds are kept in ``benchmarks/studies/tournament_value``, by task and settings: the same
-command goes on with a study that was interrupted. A change of the code is no change of settings:
-remove a folder there to train its seeds again. Writes ``benchmarks/results/tournament_value.md``,
-``.csv`` and ``.png``; ``--results`` has it write elsewhere.
+Writes ``benchmarks/results/tournament_value.md``, ``.csv`` and ``.png``; ``--results`` has it write
+elsewhere. The table has a line for each seed, with its settings, and is written whenever a seed has
+finished: a study goes on from there, and its page has all tasks and arms that it finds there. Seeds
+of other settings are trained again, and left out. A change of the code is no change of settings:
+remove lines to train their seeds again. Seconds are told with ``--seconds`` alone, which is for a
+machine that has nothing else to do.
 """
 
 from __future__ import annotations
@@ -20,46 +22,59 @@ import argparse
 import fcntl
 import json
 import math
-import os
 import shutil
 import signal
 import sqlite3
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import _value_archive
 from _report import results_parser
 from _seeds import HERE, SCRIPTS, Children, folder_name
-from _value_tasks import ARMS, HELD_OUT, TASKS, Outcome, words_of
+from _value_tasks import ARMS, HELD_OUT, TASKS, Outcome, reached, words_of
 
 
 def run_seed(
-    task: str, arm: str, seed: int, slots: int, python: str, children: Children
+    job: tuple[str, str, int], slots: int, python: str, children: Children, *, is_timed: bool
 ) -> Outcome:
-    """The outcome of one seed: read where it is finished, else trained and kept."""
+    """Train and evaluate one seed."""
+    task, arm, seed = job
     words = words_of(task, arm, slots)
     above = HERE / "studies" / "tournament_value" / task / folder_name(arm, words, HELD_OUT)
-    folder, kept = above / f"s{seed}", above / f"s{seed}.json"
-    if not kept.exists():
-        above.mkdir(parents=True, exist_ok=True)
-        with folder.with_suffix(".lock").open("w") as claim:
-            try:
-                fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                told = f"another process still trains in {folder}: end it first"
-                raise RuntimeError(told) from None
-            begin = train_by_tune if arm == "tune" else train
-            found = begin(folder, words, seed, Run(children, python, claim.fileno()))
-        outcome = Outcome(task=task, arm=arm, seed=seed, **found)
-        stage = kept.with_suffix(".partial")
-        stage.write_text(json.dumps(asdict(outcome)))
-        os.replace(stage, kept)
+    folder = above / f"s{seed}"
+    above.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as claim:
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            told = f"another process still trains in {folder}: end it first"
+            raise RuntimeError(told) from None
+        begin = train_by_tune if arm == "tune" else train
+        found = begin(folder, words, seed, Run(children, python, claim.fileno()))
         shutil.rmtree(folder)
-    return Outcome(**json.loads(kept.read_text()))
+    rows = found["curve"]
+    timed = {"seconds": reached(task, rows, 1), "whole": rows[-1][1]} if is_timed else {}
+    return Outcome(
+        task=task,
+        arm=arm,
+        seed=seed,
+        settings=settings_of(task, arm, slots),
+        held_out=found["held_out"],
+        frames=reached(task, rows, 0),
+        **timed,
+        curve=tuple((frames, best) for frames, _, best in rows),
+    )
+
+
+def settings_of(task: str, arm: str, slots: int) -> str:
+    """Digest of all words of an arm."""
+    return folder_name(arm, words_of(task, arm, slots), HELD_OUT).rpartition("-")[2]
 
 
 @dataclass(frozen=True)
@@ -121,27 +136,71 @@ def curve_of(folder: Path) -> tuple[tuple[float, float, float], ...]:
     return tuple(found)
 
 
+class Study:
+    """Outcomes of seeds, kept in a table whenever one more is there.
+
+    Args:
+        path: the table, whose seeds of the same settings are taken.
+        slots: of each tournament.
+    """
+
+    def __init__(self, path: Path, slots: int) -> None:
+        self._path = path
+        found = _value_archive.read(path)
+        self._outcomes = {
+            (one.task, one.arm, one.seed): one
+            for one in found
+            if one.settings == settings_of(one.task, one.arm, slots)
+        }
+        others = len(found) - len(self._outcomes)
+        if others:
+            print(f"{others} seeds in {path} have other settings: left out", file=sys.stderr)
+
+    def __contains__(self, job: tuple[str, str, int]) -> bool:
+        return job in self._outcomes
+
+    def add(self, outcome: Outcome) -> None:
+        """Keep an outcome."""
+        self._outcomes[outcome.task, outcome.arm, outcome.seed] = outcome
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        _value_archive.write(self._path, self.outcomes())
+
+    def outcomes(self) -> list[Outcome]:
+        """All outcomes in the order of tasks, arms and seeds."""
+        tasks, arms = list(TASKS), list(ARMS)
+        place = {job: (tasks.index(job[0]), arms.index(job[1]), job[2]) for job in self._outcomes}
+        return [self._outcomes[job] for job in sorted(self._outcomes, key=place.__getitem__)]
+
+
 def run_all(
-    jobs: Sequence[tuple[str, str, int]], processes: int, slots: int, python: str
-) -> tuple[list[Outcome], list[str]]:
-    children, outcomes, failures = Children(), [], []
-    with ThreadPoolExecutor(processes) as pool:
-        waiting = {pool.submit(run_seed, *job, slots, python, children): job for job in jobs}
+    jobs: Sequence[tuple[str, str, int]], study: Study, arguments: argparse.Namespace
+) -> list[str]:
+    """Train what is not finished; returns failures."""
+    children, failures = Children(), []
+    train_one = partial(
+        run_seed,
+        slots=arguments.slots,
+        python=arguments.tune_python,
+        children=children,
+        is_timed=arguments.seconds,
+    )
+    with ThreadPoolExecutor(arguments.processes) as pool:
+        waiting = {pool.submit(train_one, job): job for job in jobs if job not in study}
         try:
             for done in as_completed(waiting):
                 name = " ".join(map(str, waiting[done]))
                 try:
-                    outcomes.append(done.result())
+                    study.add(done.result())
                 except (OSError, RuntimeError, ValueError) as error:
                     failures.append(f"{name}: {error}")
                     print(f"failed: {failures[-1]}", file=sys.stderr, flush=True)
                     continue
-                print(f"{name}: return {outcomes[-1].held_out:.1f}", flush=True)
+                print(f"{name}: return {done.result().held_out:.1f}", flush=True)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             children.stop()
             raise
-    return sorted(outcomes, key=lambda one: jobs.index((one.task, one.arm, one.seed))), failures
+    return failures
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -155,6 +214,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--seeds", type=int, default=10, help="runs of each arm, seeds 0, 1, ... (default: 10)")
     add("--processes", type=int, default=1, help="tournaments at a time (default: 1)")
     add("--slots", type=int, default=2, help="pods at a time of each (default: 2)")
+    about = "keep and tell seconds: the machine has nothing else to do"
+    add("--seconds", action="store_true", help=about)
     arguments = parser.parse_args(argv)
     for name in ("seeds", "processes", "slots"):
         if (count := vars(arguments)[name]) < 1:
@@ -172,23 +233,21 @@ def main() -> int:
         for task in arguments.tasks
         for arm in arguments.arms
     ]
+    table = arguments.results / "tournament_value.csv"
+    study, failures = Study(table, arguments.slots), []
+    interrupted = False
     try:
-        outcomes, failures = run_all(
-            jobs, arguments.processes, arguments.slots, arguments.tune_python
-        )
+        failures = run_all(jobs, study, arguments)
     except KeyboardInterrupt:
+        interrupted = True
         print("interrupted: the same command goes on from here", file=sys.stderr)
-        return 130
-    if outcomes:
-        named = f"--tasks {' '.join(arguments.tasks)} --arms {' '.join(arguments.arms)}"
-        command = f"python benchmarks/tournament_value.py {named} --seeds {arguments.seeds}"
-        command += f" --processes {arguments.processes} --slots {arguments.slots}"
+    if outcomes := study.outcomes():
         # Here, because it brings matplotlib and torch, which help and mistakes need not wait for.
         from _value_report import write
 
-        write(outcomes, arguments.results, command, arguments.slots)
-        print(f"written to {arguments.results / 'tournament_value.md'}")
-    return 1 if failures else 0
+        write(outcomes, arguments.results, arguments.processes, arguments.slots)
+        print(f"written to {table.with_suffix('.md')}")
+    return 130 if interrupted else 1 if failures else 0
 
 
 if __name__ == "__main__":
