@@ -85,3 +85,14 @@ def test_whose_checkpoint_is_gone_counts_but_is_not_gone_on_from(name):
     assert winners(rule, None, rivals).keys() <= {0, 5}
     assert winners(rule, rivals[0], rivals).keys() <= {0, 5}
     assert 5 in winners(rule, rivals[0], rivals)
+
+
+@pytest.mark.parametrize("there", [{0, 1, 2, 3}, {1, 3, 5, 6}, {2, 7}, {6}])
+def test_truncation_draws_evenly_from_the_best_part_that_is_there(there):
+    """Those that are gone are passed over, also where fewer than a part are left."""
+    rivals = [Rival(pod, -float(pod), pod in there) for pod in range(8)]
+    rule, rng = Truncation(population=8, part=0.5), np.random.default_rng(0)
+    drawn = Counter(rule.choose(rivals[7], rivals, rng).pod for _ in range(400))
+    best = sorted(there)[:4]
+    assert sorted(drawn) == best
+    assert min(drawn.values()) > 0.7 * 400 / len(best)
