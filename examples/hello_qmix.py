@@ -7,7 +7,6 @@ mean over the agents, begins below 0 and comes near 1 within some minutes.
 import torch
 from tensordict.nn import TensorDictModule
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
-from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.objectives import SoftUpdate
 
 from torchrl_elegant import make_env
@@ -15,6 +14,7 @@ from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.modules import EpsilonGreedyActor, QMixer, build_q_network
 from torchrl_elegant.modules.multiagent import groups_of
 from torchrl_elegant.objectives import QMixLoss
+from torchrl_elegant.trainers.evaluation import PolicyEvaluator
 
 TASK = {
     "n_agents": 3,
@@ -66,9 +66,7 @@ def main(total_frames: int = 60_000, warmup: int = 1_000) -> float:
     collector.shutdown()
 
     test_env = make_env("vmas/navigation", num_envs=20, seed=1, env_kwargs=TASK)
-    with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
-        episodes = test_env.rollout(100, actor)
-    return episodes["next", "agents", "reward"].sum(1).mean().item()
+    return PolicyEvaluator(test_env, actor, episodes=20).evaluate().return_mean
 
 
 if __name__ == "__main__":

@@ -128,7 +128,6 @@ def evaluate_command(argv: Sequence[str], *, program: str) -> int:
         if video is not None:
             sys.stdout.write(f"video: {video}\n")
         if options.ratings:
-            about.pop("max_eval_steps")
             sys.stdout.write(_rated(folder, options.episodes, about))
 
     return run_main(main, argv)
@@ -136,13 +135,15 @@ def evaluate_command(argv: Sequence[str], *, program: str) -> int:
 
 def _rated(folder: Path, episodes: int, about: dict[str, Any]) -> str:
     """Ratings of a run's earlier selves, as lines; they are written into its folder as well."""
-    with at_play(folder, episodes=episodes, **about) as (policy, env, _):
+    most = about.pop("max_eval_steps")
+    with at_play(folder, episodes=episodes, **about) as (policy, env, run):
         if not isinstance(policy.actor, SelfPlayActors):
             raise UsageError(
                 f"`ratings` must be false for {str(folder)!r}, whose policy has no earlier selves; "
                 "train with selfplay=0.5"
             )
-        rated = rate(policy.actor, env, episodes=episodes)
+        most = most or run.max_eval_steps
+        rated = rate(policy.actor, env, episodes=episodes, max_steps=most)
     rows = [(one.group, one.snapshot, one.rating, one.mean_return) for one in rated]
     named = [(group, "now" if of is None else of, *rest) for group, of, *rest in rows]
     table = "".join(f"{group},{of},{points},{mean}\n" for group, of, points, mean in named)

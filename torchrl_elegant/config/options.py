@@ -204,7 +204,7 @@ def check_unused(config: Any, *names: str, mode: str, other: str, group: str = "
     ``config``, where one does.
     """
     options = options_of(type(config))
-    for name in options.keys() & set(names):  # a subclass may offer fewer
+    for name in (name for name in names if name in options):  # a subclass may offer fewer
         item, value = options[name], getattr(config, name)
         word, default = f"{group}.{name}" if group else name, item.show(item.default)
         way_out = f"set {other} to use it, or {word}={default}"

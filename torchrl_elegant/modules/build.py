@@ -277,7 +277,12 @@ def build_stochastic_actor(
     elif kind == "multi-discrete":
         form = "one_hot" if isinstance(spec, MultiOneHot) else "categorical"
         mask = action_mask_of(env)
-        shared.pop("agents")
+        if shared.pop("agents") is not None:
+            raise ActionSpaceError(
+                "an actor of a team needs one action for each agent, got several choices of shape "
+                f"`{tuple(spec.shape)}`; flatten the choices into one in a wrapper",
+                kind=kind,
+            )
         actor = MultiCategoricalActor(choices=spec.nvec, form=form, action_mask=mask, **shared)
     else:
         raise ActionSpaceError(

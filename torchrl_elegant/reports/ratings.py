@@ -12,7 +12,8 @@ from torchrl.envs import EnvBase
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.envs import Outcome
 from torchrl_elegant.modules.multiagent.selfplay import SelfPlayActors
-from torchrl_elegant.trainers.evaluation import play_rows
+from torchrl_elegant.trainers.evaluation import play_rows, shares_of
+from torchrl_elegant.trainers.run_config import RunConfig
 
 # Points of a rating in which a player wins ten games for each that it loses.
 _POINTS = 400.0
@@ -60,13 +61,20 @@ def ratings_of(wins: Sequence[Sequence[float]], *, rounds: int = 1_000) -> list[
     return (strength.log() * (_POINTS / math.log(10.0))).tolist()
 
 
-def rate(policy: SelfPlayActors, env: EnvBase, *, episodes: int = 10) -> list[Rated]:
+def rate(
+    policy: SelfPlayActors,
+    env: EnvBase,
+    *,
+    episodes: int = 10,
+    max_steps: int = RunConfig.max_eval_steps,
+) -> list[Rated]:
     """Play each self of one group against each of the other; the group with the larger return wins.
 
     Args:
         policy: of two groups, with the earlier selves that a run has kept.
         env: the environment in which they play.
         episodes: of each pair.
+        max_steps: steps after which an episode counts as it is.
     """
     groups = list(policy.actors)
     if len(groups) != 2:
@@ -75,16 +83,18 @@ def rate(policy: SelfPlayActors, env: EnvBase, *, episodes: int = 10) -> list[Ra
         raise UsageError(f"`episodes` must be at least 1, got {episodes}")
     selves: list[int | None] = [*range(policy.kept), None]
     players = [(group, snapshot) for group in groups for snapshot in selves]
-    count, order = len(selves), [Outcome.of(env).groups.index(group) for group in groups]
+    known = Outcome.of(env).groups
+    if any(group not in known for group in groups):
+        raise UsageError(f"`env` must have a reward for each of {groups}, got {known or 'one'}")
+    count, order = len(selves), [known.index(group) for group in groups]
     wins = [[0.0] * len(players) for _ in players]
     sums = [0.0] * len(players)
-    rows = env.batch_size.numel()
-    shares = [episodes // rows + (row < episodes % rows) for row in range(rows)]
+    shares = shares_of(episodes, env.batch_size.numel())
     for i, first in enumerate(selves):
         for j, second in enumerate(selves):
             cast = {groups[0]: first, groups[1]: second}
             policy.cast = {name: self for name, self in cast.items() if self is not None}
-            for played in play_rows(env, policy, shares):
+            for played in play_rows(env, policy, shares, max_steps=max_steps):
                 own, other = (played.groups[place] for place in order)
                 result = 0.5 if own == other else float(own > other)
                 wins[i][count + j] += result

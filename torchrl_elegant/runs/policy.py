@@ -173,7 +173,7 @@ class Policy:
         self.metadata = dict(metadata)
         self.reset()
         acted = [key for key in actor.out_keys if path_of(key)[-1] == "action"]
-        self._action_keys = acted or actor.out_keys[:1]
+        self.action_keys = acted or actor.out_keys[:1]
         self.in_own_units = PlainActions(metadata).to(device_of(actor))
         self.observed = Observed.of(actor.in_keys, metadata, _shapes(actor))
 
@@ -226,17 +226,15 @@ class Policy:
 
     def action(self, data: TensorDict) -> torch.Tensor:
         """The action in the environment's units, at observations of the actor's own form."""
-        return self.in_own_units(self.acting(data).get(self._action_keys[0]))
+        return self.in_own_units(self.acting(data).get(self.action_keys[0]))
 
     def _act(self, observation: Any, mode: ExplorationType) -> Any:
         data = self.observed(observation, self.device)
         with torch.no_grad(), set_exploration_type(mode):
             self.acting(data)
         # A single action is a scalar, as simulators want it, and not an array without axes.
-        each = {
-            key: self.in_own_units(data.get(key)).cpu().numpy()[()] for key in self._action_keys
-        }
-        return each if len(each) > 1 else each[self._action_keys[0]]
+        each = {key: self.in_own_units(data.get(key)).cpu().numpy()[()] for key in self.action_keys}
+        return each if len(each) > 1 else each[self.action_keys[0]]
 
 
 def new_file(path: str | Path, *, option: str = "path") -> Path:

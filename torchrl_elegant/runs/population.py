@@ -14,7 +14,7 @@ from torchrl_elegant.algorithms import AlgorithmConfig
 from torchrl_elegant.config.options import check
 from torchrl_elegant.runs.trial import Env, Trial, configured_values, run_config
 from torchrl_elegant.trainers.environments import EVALUATE, TRAIN, Environments, seed_of
-from torchrl_elegant.trainers.evaluation import Evaluation, play_rows
+from torchrl_elegant.trainers.evaluation import Evaluation, play_rows, shares_of
 from torchrl_elegant.trainers.learner import DivergedError
 from torchrl_elegant.trainers.population import Members, members_class
 from torchrl_elegant.trainers.random_streams import streams_kept
@@ -157,7 +157,7 @@ class VectorizedPopulation:
         check(episodes >= 1, "episodes", "be at least 1", episodes)
         count, rows = len(self.trials), min(episodes, _ROWS)
         env = self._evaluation(count * rows)
-        shares = [episodes // rows + (row < episodes % rows) for row in range(rows)]
+        shares = shares_of(episodes, rows)
         try:
             with streams_kept():
                 most = self._run.max_eval_steps

@@ -56,6 +56,9 @@ def crown(path: Path, board: Leaderboard, work: Training) -> None:
     if len(members) > 1 and not (path / "ensemble").exists():
         actors = [_actor(work, pod) for pod in members]
         about = actors[0][1]
+        if not all(EnsembleActor.takes(actor) for actor, _ in actors):
+            logger.info("no ensemble: policies of teams, and those with a memory, make none")
+            return
         described = [describe(actor, about) for actor, _ in actors]
         ensemble = EnsembleActor(described, form=about["discrete_actions"] or "continuous")
         facts = {**about, "frames": max(pod.frames or 0 for pod in members)}

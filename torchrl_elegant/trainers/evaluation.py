@@ -57,7 +57,7 @@ def play(
     >>> [length for _, length in play(env, build_stochastic_actor(env), 3)]
     [7, 7, 7]
     """
-    left = _shares(episodes, env.num_envs)
+    left = shares_of(episodes, env.num_envs)
     policy, restart = _acting(policy)
     active = [row for row, count in enumerate(left) if count]
     choose, check, cap = _chooser(env, policy), _value_check(env), _Cap(env, max_steps)
@@ -146,7 +146,7 @@ def play_rows(
     return ended
 
 
-def _shares(episodes: int, rows: int) -> list[int]:
+def shares_of(episodes: int, rows: int) -> list[int]:
     """Episodes of each environment, which are settled before the first is played."""
     return [episodes // rows + (row < episodes % rows) for row in range(rows)]
 
@@ -361,7 +361,7 @@ class PolicyEvaluator:
             if isinstance(env, GymnasiumEnv):
                 ended = play(env, policy, self._episodes, should_stop, max_steps=most)
             else:
-                shares = _shares(self._episodes, env.batch_size.numel())
+                shares = shares_of(self._episodes, env.batch_size.numel())
                 played = play_rows(env, policy, shares, should_stop, max_steps=most)
                 ended = [(each.value, each.length) for each in played]
                 each = zip(*(one.groups for one in played), strict=True)

@@ -17,6 +17,7 @@ from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import DeterministicActor
 from torchrl_elegant.modules.multiagent.selfplay import SelfPlayActors
 from torchrl_elegant.reports.ratings import rate, ratings_of
+from torchrl_elegant.runs.policy import BUILDERS
 from torchrl_elegant.trainers.learner import Learner
 
 SMALL = {"num_cells": (8,), "batch_size": 8, "warmup": 8}
@@ -89,7 +90,6 @@ def test_one_group_after_the_other_is_its_earlier_self_in_the_first_rows():
     policy.keep()
     for name, value in (("red", 0.5), ("blue", 0.75)):
         set_to(policy.actors[name], value)
-    policy.draw()
     now = acted(policy, ExplorationType.RANDOM)
     assert now["red"] == [0.25, 0.5, 0.25, 0.5, 0.5, 0.5, 0.5, 0.5]
     assert now["blue"] == [0.75, 0.25, 0.75, 0.25, 0.75, 0.75, 0.75, 0.75]
@@ -97,6 +97,31 @@ def test_one_group_after_the_other_is_its_earlier_self_in_the_first_rows():
     assert best == {"red": [0.5] * 8, "blue": [0.75] * 8}
     policy.cast = {"blue": 0}
     assert acted(policy, ExplorationType.DETERMINISTIC)["blue"] == [0.25] * 8
+
+
+def test_a_game_is_played_to_its_end_against_the_same_self():
+    policy = two(share=1.0)
+    for value in (0.1, 0.2):
+        set_to(policy.actors["red"], value)
+        policy.keep()
+    set_to(policy.actors["red"], 0.9)
+    first = acted(policy, ExplorationType.RANDOM, rows=64)["red"]
+    assert set(first) == {0.1, 0.2, 0.9}
+    assert acted(policy, ExplorationType.RANDOM, rows=64)["red"] == first
+    policy.restart(torch.arange(64) < 32)
+    second = acted(policy, ExplorationType.RANDOM, rows=64)["red"]
+    assert second[:32] != first[:32]
+    assert second[32:] == first[32:]
+
+
+def test_a_policy_from_a_file_plays_itself():
+    policy = two(share=1.0)
+    policy.keep()
+    set_to(policy.actors["red"], 0.5)
+    loaded = BUILDERS["SelfPlayActors"](**policy.spec_dict())
+    loaded.load_state_dict(policy.state_dict())
+    assert acted(loaded, ExplorationType.RANDOM)["red"] == [0.5] * 8
+    assert loaded.kept == 1
 
 
 def test_the_first_selves_are_kept_and_learn_nothing():
@@ -132,7 +157,9 @@ def test_snapshots_come_evenly_and_go_on_with_a_run():
 
 def test_groups_have_algorithms_of_their_own():
     env = make_env("vmas/simple_tag", 4, seed=0, env_kwargs=SHORT)
-    learner = Learner(MADDPGConfig(**SMALL, gamma=0.5, groups={"agent": "matd3"}).assemble(env))
+    learner = Learner(
+        MADDPGConfig(**SMALL, gamma=0.5, actor_period=2, groups={"agent": "matd3"}).assemble(env)
+    )
     losses = {name: type(loss).__name__ for name, loss in learner.loss.losses.items()}
     assert losses == {"adversary": "MADDPGLoss", "agent": "MATD3Loss"}
     assert learner.loss.losses["agent"].value_estimator.gamma.item() == 0.5
@@ -145,6 +172,13 @@ def test_groups_have_algorithms_of_their_own():
         ({"groups": {"agent": "mappo"}}, "vmas/simple_tag", "algorithms that learn as maddpg does"),
         ({"groups": {"agent": "matd4"}}, "vmas/simple_tag", "got `matd4`"),
         ({"selfplay": 0.5}, "vmas/balance", "`selfplay` must be 0 with one group of agents"),
+        (
+            {"selfplay": 0.5},
+            "vmas/simple_tag",
+            "`selfplay` must give each of 2 groups one of the 2",
+        ),
+        ({"groups": {"agent": "matd3"}}, "vmas/simple_tag", "`actor_period` must be the same"),
+        ({"priority_alpha": 0.6}, "vmas/simple_tag", "`priority_alpha` must be none with 2 groups"),
     ],
 )
 def test_what_does_not_fit_is_told(options, env, told):

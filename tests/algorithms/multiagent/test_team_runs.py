@@ -20,8 +20,10 @@ from torchrl_elegant.cli.training import train_command
 from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.envs import EnvKeys, Outcome, make_env
 from torchrl_elegant.runs.evaluate import evaluate
+from torchrl_elegant.runs.exported.ensemble import EnsembleActor
 from torchrl_elegant.trainers.evaluation import play_rows
 from torchrl_elegant.trainers.learner import Learner
+from torchrl_elegant.trainers.population.members import Members
 
 SMALL = {"num_cells": (8,), "batch_size": 8, "warmup": 8}
 RUN = {"total_frames": 64, "num_envs": 4, "threads": 1, "logger": "none", "progress": False}
@@ -217,6 +219,7 @@ def test_what_does_not_fit_is_told_in_one_line(config, env, kwargs, told):
     [
         ({"agent_id": True, "share_parameters": False}, "`agent_id` must be false"),
         ({"n_steps": 3}, "`n_steps` must stay 1 with maddpg"),
+        ({"reward_scale": 2.0}, "`reward_scale` must stay 1.0 with maddpg"),
         ({"normalize_observation": True}, "`normalize_observation` must stay False with maddpg"),
         ({"critic_sees": "own", "others": "policy"}, "`others` must stay stored with critic_sees"),
     ],
@@ -224,3 +227,30 @@ def test_what_does_not_fit_is_told_in_one_line(config, env, kwargs, told):
 def test_options_that_do_not_go_together_are_refused(options, told):
     with pytest.raises(ValueError, match=told):
         MADDPGConfig(**options)
+
+
+def test_one_rate_follows_the_divergence_of_all_groups():
+    env = make_env("vmas/simple_tag", 4, seed=0, env_kwargs=SHORT)
+    parts = small(ALGORITHMS["mappo"], lr_kl=0.01).assemble(env)
+    parts.kl_rate.follow(torch.tensor(1.0))
+    rates = [float(group["lr"]) for group in parts.optimizer.param_groups]
+    assert rates == [pytest.approx(5e-4 / 1.5)] * 2
+
+
+def test_rows_of_several_steps_are_discounted_by_their_length():
+    env = make_env("vmas/balance", 4, seed=0, env_kwargs=SHORT)
+    loss = small(MADDPGConfig).assemble(env).loss
+    rows = env.rollout(2).reshape(-1)
+    one = loss._target_value(rows, torch.ones(len(rows), 3))
+    rows["steps_to_next_obs"] = torch.full((len(rows), 1), 2)
+    two = loss._target_value(rows, torch.ones(len(rows), 3))
+    alive = ~rows["next", "terminated"].squeeze(-1)
+    torch.testing.assert_close((one - two)[alive], torch.full((len(rows), 3), 0.09)[alive])
+
+
+def test_policies_of_teams_make_no_ensemble_and_no_vectorized_population():
+    env = make_env("vmas/balance", 2, seed=0, env_kwargs=SHORT)
+    config = small(MADDPGConfig)
+    assert not EnsembleActor.takes(config.assemble(env).policy)
+    with pytest.raises(ValueError, match="`algorithm` must be one for a single agent"):
+        Members.require_alike([config, config])

@@ -47,6 +47,7 @@ class TeamOptions(AlgorithmConfig):
         {}, "algorithm of single groups, as groups.adversary=matd3; the others train with this one"
     )
     # Of single agents.
+    reward_scale: float = option(1.0, has_text=False)
     normalize_observation: bool = option(False, has_text=False)
     normalize_value: bool = option(False, has_text=False)
     hterm: HTermConfig | None = option(None, has_text=False)
@@ -55,9 +56,11 @@ class TeamOptions(AlgorithmConfig):
         super().__post_init__()
         for item in fields(self):
             offered = item.name in options_of(type(self)) or item.name == "networks"
-            value, way_out = getattr(self, item.name), "algorithms for one agent have it"
+            value, way_out = getattr(self, item.name), "leave it out"
             same = offered or value == item.default
             check(same, item.name, f"stay {item.default} with {self.name}", value, way_out)
+        alone, way_out = not (self.networks and self.groups), "leave groups out"
+        check(alone, "networks", "be none with groups", sorted(self.networks or ()), way_out)
         way_out = "networks of their own tell the agents apart already"
         alone = not self.agent_id or self.share_parameters
         check(alone, "agent_id", "be false with share_parameters=false", True, way_out)
@@ -156,9 +159,17 @@ class TeamReplayOptions(TeamOptions, OffPolicyConfig):
         return (*super().settled, "selfplay", "selfplay_snapshots")
 
     def assemble(self, env: EnvBase) -> Parts:
+        groups = len(env.action_keys)
+        plain = groups == 1 or self.priority_alpha is None
+        must = f"be none with {groups} groups of agents, whose errors differ"
+        check(plain, "priority_alpha", must, self.priority_alpha)
         parts = super().assemble(env)
         if self.selfplay == 0:
             return parts
+        rows = env.batch_size.numel()
+        enough = int(self.selfplay * rows) >= groups
+        must = f"give each of {groups} groups one of the {rows} environments"
+        check(enough, "selfplay", must, self.selfplay, "raise num_envs, or selfplay")
         return with_selfplay(parts, share=self.selfplay, snapshots=self.selfplay_snapshots)
 
 

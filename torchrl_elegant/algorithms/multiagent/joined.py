@@ -10,7 +10,7 @@ from torchrl.objectives.utils import TargetNetUpdater
 
 from torchrl_elegant.algorithms.adam import LeanAdam
 from torchrl_elegant.algorithms.base import Parts
-from torchrl_elegant.algorithms.schedules import LearningRate, Ramp
+from torchrl_elegant.algorithms.schedules import EveryUpdate, KLRate, LearningRate, Ramp
 from torchrl_elegant.modules.multiagent.actors import GroupActors
 from torchrl_elegant.objectives.common.update_loss import RolloutLoss
 from torchrl_elegant.objectives.multiagent.groups import GroupLosses, GroupRolloutLosses
@@ -38,7 +38,7 @@ class GroupUpdaters:
 def joined_parts(parts: Mapping[str, Parts]) -> Parts:
     """Parts that train all groups in each update: one policy, one loss, one optimizer.
 
-    The groups' parts must be of one family. The first group's schedule says when actors learn.
+    The groups' parts must be of one family, and their actors must learn at the same updates.
 
     >>> from torchrl_elegant.algorithms import MADDPGConfig
     >>> from torchrl_elegant.envs import make_env
@@ -49,6 +49,11 @@ def joined_parts(parts: Mapping[str, Parts]) -> Parts:
     first = next(iter(parts.values()))
     if len(parts) == 1:
         return first
+    periods = {name: _period(one) for name, one in parts.items()}
+    if len(set(periods.values())) > 1:
+        raise ValueError(
+            f"`actor_period` must be the same for all groups, got {periods}; set it by name"
+        )
     losses = {name: one.loss for name, one in parts.items()}
     rollouts = isinstance(first.loss, RolloutLoss)
     updaters = {name: one.target_updater for name, one in parts.items() if one.target_updater}
@@ -59,14 +64,21 @@ def joined_parts(parts: Mapping[str, Parts]) -> Parts:
     for one in parts.values():
         ramps += [_moved(ramp, optimizer, offset) for ramp in one.ramps]
         offset += len(one.optimizer.param_groups)
+    rate = first.kl_rate and KLRate(optimizer, target=first.kl_rate.target)
     return replace(
         first,
+        kl_rate=rate,
         policy=GroupActors({name: one.policy for name, one in parts.items()}),
         loss=(GroupRolloutLosses if rollouts else GroupLosses)(losses),
         optimizer=optimizer,
         target_updater=GroupUpdaters(updaters) if updaters else None,
         ramps=tuple(ramps),
     )
+
+
+def _period(parts: Parts) -> int | None:
+    """Updates of the critics for each of the actor."""
+    return parts.schedule.period if isinstance(parts.schedule, EveryUpdate) else None
 
 
 def _moved(ramp: Ramp, optimizer: LeanAdam, offset: int) -> Ramp:

@@ -32,7 +32,7 @@ class MAPPOConfig(TeamOptions, PPOConfig):
     [('agents', 'state_value')]
     """
 
-    batch_size: int = 1000
+    batch_size: int = 1024
     max_grad_norm: float | None = 5.0
     num_cells: tuple[int, ...] = (128, 128)
     lr: Rate = 5e-4
@@ -71,6 +71,8 @@ class MAPPOConfig(TeamOptions, PPOConfig):
 
     def build_loss(self, actor: Any, critic: Any) -> MAPPOLoss:
         norm = None if self.value_norm is None else PopArtValueNorm(beta=self.value_norm)
+        if norm is not None:
+            norm = norm.to(next(critic.parameters()).device)
         return MAPPOLoss(actor, critic, value_norm=norm, **self.loss_arguments())
 
     def frames_per_batch(self, *, total_frames: int, num_envs: int) -> int:

@@ -1,4 +1,4 @@
-"""Self-play: earlier selves are kept over a run, and drawn as opponents."""
+"""Self-play: earlier selves that are kept over a run."""
 
 from __future__ import annotations
 
@@ -28,17 +28,12 @@ class EarlierSelves(AddOn):
         self.actors = actors
 
     def at(self, progress: float) -> None:
-        """Keep the actors at the start of each equal part of the run, and draw opponents."""
+        """Keep the actors at the start of each equal part of the run."""
         if progress * len(self.actors.earlier) >= self.actors.kept:
             self.actors.keep()
-        self.actors.draw()
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "earlier": self.actors.earlier.state_dict(),
-            "count": self.actors.count,
-            "cannot_be_dropped": ["selfplay"],
-        }
+        return {"earlier": self.actors.earlier.state_dict(), "count": self.actors.count}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         if state_dict:

@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
-from torchrl.envs.utils import ExplorationType, exploration_type
+from torchrl.envs.utils import ExplorationType, exploration_type, set_exploration_type
 
 from torchrl_elegant.modules.multiagent.actors import GroupActors
 
@@ -19,9 +19,10 @@ class SelfPlayActors(GroupActors):
     """``GroupActors`` of which one group acts as an earlier self in a part of the rows.
 
     Opponents that learn side by side may run in circles: each forgets how to beat what the other no
-    longer does. Games against frozen earlier selves keep that in the data (Heinrich et al. 2015,
-    "Fictitious self-play in extensive-form games"; Bansal et al. 2018, arXiv:1710.03748, section
-    4.2). It does so where it explores; elsewhere all groups act as they are, or as ``cast`` says.
+    longer does. Games against frozen earlier selves keep that in the data (Bansal et al. 2018,
+    arXiv:1710.03748, section 4.2). An earlier self is drawn for each row, and another one when its
+    episode ends; it takes its best actions. This happens where the policy explores. Elsewhere all
+    groups act as they are, or as ``cast`` says; so they do once the policy is loaded from a file.
 
     Args:
         actors: the actor of each group, by the group's name.
@@ -45,7 +46,6 @@ class SelfPlayActors(GroupActors):
     """
 
     count: Tensor
-    drawn: Tensor
 
     def __init__(
         self, actors: Mapping[str, TensorDictModuleBase], *, share: float, snapshots: int
@@ -55,7 +55,9 @@ class SelfPlayActors(GroupActors):
         each = (deepcopy(self.actors).requires_grad_(False) for _ in range(snapshots))
         self.earlier = nn.ModuleList(each)
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("drawn", torch.zeros((), dtype=torch.int64))
+        # Number of the earlier self in each row, and the rows of each; not saved.
+        self._drawn = torch.zeros(0, dtype=torch.int64)
+        self._rows: list[dict[int, Tensor]] = []
         #: Snapshot that acts for a group outside of training; itself unless named here.
         self.cast: dict[str, int] = {}
 
@@ -72,10 +74,23 @@ class SelfPlayActors(GroupActors):
         self.earlier[self.kept].load_state_dict(self.actors.state_dict())
         self.count += 1
 
-    def draw(self) -> None:
-        """Draw the earlier selves to play against from now on."""
-        if self.kept:
-            self.drawn.copy_(torch.randint(self.kept, ()))
+    def restart(self, rows: Tensor) -> None:
+        """Draw other earlier selves in the ``rows`` ``[*B]`` whose episode ended."""
+        super().restart(rows)
+        if rows.numel() == len(self._drawn) and bool(rows.any()):
+            self._draw(rows.flatten().cpu())
+
+    def _draw(self, rows: Tensor) -> None:
+        """Draw the earlier selves of these rows, and note where each of them acts."""
+        kept, count = self.kept, int(self.share * len(rows))
+        if not kept:
+            return
+        self._drawn = torch.where(rows, torch.randint(kept, rows.shape), self._drawn)
+        self._rows = []
+        for number in range(len(self.actors)):
+            of = torch.arange(number, count, len(self.actors))
+            drawn = self._drawn[of]
+            self._rows.append({int(i): of[drawn == i] for i in drawn.unique()})
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         results = self.act(*(tensordict.get(key) for key in self.in_keys))
@@ -94,7 +109,7 @@ class SelfPlayActors(GroupActors):
             inputs = [seen[key] for key in actor.in_keys]
             result = actor.act(*inputs)
             values = result if isinstance(result, tuple) else (result,)
-            if explores and self.share and self.kept:
+            if explores and self.share:
                 values = self._replaced(values, inputs, name, number)
             written += values
         return tuple(written)
@@ -102,15 +117,21 @@ class SelfPlayActors(GroupActors):
     def _replaced(
         self, values: tuple[Tensor, ...], inputs: list[Tensor], name: str, number: int
     ) -> tuple[Tensor, ...]:
-        """``values``, those of an earlier self in the rows where this group is replaced."""
-        rows = slice(number, int(self.share * inputs[0].shape[0]), len(self.actors))
-        if not len(inputs[0][rows]):
+        """``values``, those of earlier selves in the rows where this group is replaced."""
+        rows = inputs[0].shape[0]
+        if len(self._drawn) != rows:
+            self._drawn, self._rows = torch.zeros(rows, dtype=torch.int64), []
+        if not self._rows:
+            self._draw(torch.ones(rows, dtype=torch.bool))
+        if not self._rows:
             return values
-        result = self._earlier(int(self.drawn), name).act(*(each[rows] for each in inputs))
-        others = result if isinstance(result, tuple) else (result,)
         replaced = tuple(value.clone() for value in values)
-        for value, other in zip(replaced, others, strict=True):
-            value[rows] = other
+        with set_exploration_type(ExplorationType.DETERMINISTIC):
+            for index, of in self._rows[number].items():
+                result = self._earlier(index, name).act(*(each[of] for each in inputs))
+                others = result if isinstance(result, tuple) else (result,)
+                for value, other in zip(replaced, others, strict=True):
+                    value[of] = other
         return replaced
 
     def _earlier(self, index: int, name: str) -> Any:
@@ -118,8 +139,11 @@ class SelfPlayActors(GroupActors):
 
     def spec_dict(self) -> dict[str, Any]:
         """Plain data from which ``from_spec`` builds the same architecture."""
-        own = {"share": self.share, "snapshots": len(self.earlier)}
-        return super().spec_dict() | own
+        return super().spec_dict() | {"snapshots": len(self.earlier)}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy draws its own.
+        return {**self.__dict__, "_drawn": self._drawn[:0], "_rows": []}
 
     @classmethod
     def from_spec(

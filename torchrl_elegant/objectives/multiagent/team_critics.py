@@ -9,6 +9,7 @@ import torch
 from tensordict import NestedKey, TensorDictBase
 from torch import Tensor
 
+from torchrl_elegant.data.multi_step import STEPS
 from torchrl_elegant.objectives.common.keys import ActorCriticKeys, CriticKeys
 
 if TYPE_CHECKING:
@@ -71,6 +72,9 @@ class TeamCritics(_Base):
             if entry is not None and entry.ndim == data.ndim + 1:
                 entry = entry.unsqueeze(-2).expand(*data.shape, agents, 1)
                 data.set(("next", name), entry)
+        steps = data.get(STEPS, None)
+        if steps is not None and steps.ndim == data.ndim + 1:
+            data.set(STEPS, steps.unsqueeze(-2).expand(*data.shape, agents, 1))
         return super()._target_value(data, next_value)
 
     def _acted_values(

@@ -57,6 +57,11 @@ class EnsembleActor(TensorDictModuleBase):
         self.in_keys = list(dict.fromkeys(key for _, _, one in members for key in one.in_keys))
         self.out_keys = ["action"]
 
+    @staticmethod
+    def takes(actor: TensorDictModuleBase) -> bool:
+        """True for an actor of one agent without a memory."""
+        return "action" in actor.out_keys and not isinstance(actor, RecurrentActor)
+
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         actions = [actor(tensordict.copy()).get(self._key(actor)) for actor in self.actors]
         return tensordict.set("action", self._joined(torch.stack(actions)))

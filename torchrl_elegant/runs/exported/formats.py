@@ -100,6 +100,11 @@ class _Served(nn.Module):
 
     def __init__(self, policy: Policy, *, distribution: bool = False) -> None:
         super().__init__()
+        if len(policy.action_keys) > 1:
+            raise UsageError(
+                f"`policy` must have one action to be exported, got {policy.action_keys}; load "
+                "policy.pt with Policy"
+            )
         self._distribution = distribution
         self.actor, self.units = policy.actor, policy.in_own_units
         self._policy = [policy]  # in a list, because it holds these modules, too

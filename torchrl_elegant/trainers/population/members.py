@@ -98,6 +98,8 @@ class Members(ABC):
                 )
             must, way_out = "be None in a vectorized population", "train its members one by one"
             check(not one.networks, "networks", must, sorted(one.networks or ()), way_out)
+            must = "be one for a single agent in a vectorized population"
+            check(not one.teams, "algorithm", must, one.name, way_out)
             must = "be false in a vectorized population"
             check(not one.recurrent, "recurrent", must, one.recurrent, way_out)
             for name in options_of(type(first)).keys() - cls.own:
