@@ -241,6 +241,9 @@ def test_ranks_share_batch_and_buffer(three_ranks):
 def test_what_ranks_cannot_share_is_refused(three_ranks):
     with pytest.raises(UsageError, match="`batch_size` must be a multiple of the 3 ranks, got 8"):
         family_of(RunConfig(), SACConfig(batch_size=8), three_ranks)
+    told = r"multiple of the 3 ranks times sequence_length \(16\), got 64"
+    with pytest.raises(UsageError, match=told):
+        family_of(RunConfig(), SACConfig(batch_size=64, recurrent=True), three_ranks)
     with pytest.raises(UsageError, match="`collector` must be sync under torchrun"):
         family_of(RunConfig(collector="async"), SACConfig(batch_size=9), three_ranks)
 

@@ -182,9 +182,12 @@ class Family(ABC, Generic[Config]):
                 f"`collector` must be sync under torchrun, got {self.run.collector!r}; each rank "
                 "already collects in a process of its own"
             )
-        if config.batch_size % count:
+        each = config.sequence_length if config.recurrent else 1
+        if config.batch_size % (count * each):
+            times = f" times sequence_length ({each})" if config.recurrent else ""
             raise UsageError(
-                f"`batch_size` must be a multiple of the {count} ranks, got {config.batch_size}"
+                f"`batch_size` must be a multiple of the {count} ranks{times}, got "
+                f"{config.batch_size}"
             )
         return config.share(count)  # type: ignore[return-value]
 
