@@ -14,7 +14,6 @@ from torchrl_elegant.cli.command_line import import_named, parse_one, run_main
 from torchrl_elegant.config.options import check, check_options, option
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.modules.multiagent.selfplay import SelfPlayActors
-from torchrl_elegant.reports.ratings import rate
 from torchrl_elegant.runs.evaluate import at_play, evaluate, film, policy_path, write_into
 from torchrl_elegant.runs.policy import Policy, new_file
 from torchrl_elegant.runs.sweeps.folder import is_sweep
@@ -135,6 +134,9 @@ def evaluate_command(argv: Sequence[str], *, program: str) -> int:
 
 def _rated(folder: Path, episodes: int, about: dict[str, Any]) -> str:
     """Ratings of a run's earlier selves, as lines; they are written into its folder as well."""
+    # Here, because its package brings matplotlib, which takes long to import.
+    from torchrl_elegant.reports.ratings import rate
+
     most = about.pop("max_eval_steps")
     with at_play(folder, episodes=episodes, **about) as (policy, env, run):
         if not isinstance(policy.actor, SelfPlayActors):
