@@ -6,6 +6,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from torchrl_elegant.envs import Outcome
 from torchrl_elegant.trainers.episode_returns import EpisodeReturns
 
 
@@ -52,7 +53,8 @@ def test_returns_that_an_environment_counts_are_read():
 
 def test_nested_keys():
     keys = {"reward_key": ("team", "reward"), "done_key": ("team", "done")}
-    returns = EpisodeReturns(**keys)
+    outcome = Outcome(rewards=(keys["reward_key"],), done=keys["done_key"])
+    returns = EpisodeReturns(outcome=outcome)
     returns.add(steps([[1.0, 2.0]], [[0, 1]], **keys))
     assert returns.take() == 3.0
 
