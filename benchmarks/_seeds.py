@@ -14,12 +14,13 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import _archive
 import yaml
@@ -32,6 +33,7 @@ SB3 = "_sb3:"
 OWN_WORDS = ("seed", "folder", "resume", "threads")
 
 Result = dict[str, Any]
+Job, Ended = TypeVar("Job"), TypeVar("Ended")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,24 +236,37 @@ def run_all(
     """Every seed of every training, and what went wrong; results in the order of both."""
     jobs = [(training, seed) for seed in seeds for training in trainings]
     children, results, failures = Children(), [], []
+    train = partial(_train, children=children)
+    with side_by_side(train, jobs, processes=processes, children=children) as ended:
+        for (training, seed), done in ended:
+            try:
+                results.append(done.result())
+            except (OSError, RuntimeError, ValueError) as error:
+                failures.append(f"{training.name} seed {seed}: {error}")
+                print(f"failed: {failures[-1]}", flush=True)
+                continue
+            mean = results[-1]["evaluation"]["return_mean"]
+            print(f"{training.name} seed {seed}: return {mean:.1f}", flush=True)
+    return in_order(results, trainings), failures
+
+
+def _train(job: tuple[Training, int], children: Children) -> Result:
+    return run_seed(*job, children)
+
+
+@contextmanager
+def side_by_side(
+    run: Callable[[Job], Ended], jobs: Iterable[Job], *, processes: int, children: Children
+) -> Iterator[Iterator[tuple[Job, Future[Ended]]]]:
+    """The jobs as they end, so many at a time; what is raised inside stops all of them."""
     with ThreadPoolExecutor(processes) as pool:
-        waiting = {pool.submit(run_seed, *job, children): job for job in jobs}
+        waiting = {pool.submit(run, job): job for job in jobs}
         try:
-            for done in as_completed(waiting):
-                training, seed = waiting[done]
-                try:
-                    results.append(done.result())
-                except (OSError, RuntimeError, ValueError) as error:
-                    failures.append(f"{training.name} seed {seed}: {error}")
-                    print(f"failed: {failures[-1]}", flush=True)
-                    continue
-                mean = results[-1]["evaluation"]["return_mean"]
-                print(f"{training.name} seed {seed}: return {mean:.1f}", flush=True)
+            yield ((waiting[done], done) for done in as_completed(waiting))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             children.stop()
             raise
-    return in_order(results, trainings), failures
 
 
 def in_order(results: Sequence[Result], trainings: Sequence[Training]) -> list[Result]:

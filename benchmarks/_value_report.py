@@ -97,7 +97,7 @@ def command_of(outcomes: Sequence[Outcome], processes: int, slots: int) -> str:
 
 
 def curves_of(outcomes: Sequence[Outcome]) -> str:
-    """How many seeds have a curve: those that were trained before curves were kept have none."""
+    """Number of seeds with a curve: those trained before curves were kept have none."""
     return f"{sum(bool(one.curve) for one in outcomes)} of {len(outcomes)}"
 
 

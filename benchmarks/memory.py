@@ -1,4 +1,4 @@
-"""What a memory is good for: elegant/recall, whose sign is shown once, with a memory and without.
+"""Study of memory: elegant/recall, whose sign is shown once, with a memory and without.
 
     python benchmarks/memory.py algorithms=dqn,sac,ppo seeds=5
 

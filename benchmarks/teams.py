@@ -21,12 +21,11 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 
 from _report import results_parser
-from _seeds import HERE, Children
+from _seeds import HERE, Children, side_by_side
 from _team_store import Job, Outcome, Store
 from contenders.teams.setting import ALGORITHMS, TASKS, setting_of
 
@@ -57,27 +56,21 @@ def run_all(
     """Train what is not finished; what went wrong."""
     children, failures = Children(), []
     finished = {outcome.job for outcome in store.outcomes(jobs)}
-    with ThreadPoolExecutor(processes) as pool:
-        waiting = {
-            pool.submit(run, job, pythons[job.library], children, store): job
-            for job in jobs
-            if job not in finished
-        }
-        try:
-            for done in as_completed(waiting):
-                name = waiting[done].name
-                try:
-                    frames, seconds, cpu, value = done.result().last
-                except (OSError, RuntimeError, ValueError) as error:
-                    failures.append(f"{name}: {error}")
-                    print(f"failed: {failures[-1]}", file=sys.stderr, flush=True)
-                    continue
-                took = f"{seconds:.0f} s ({cpu:.0f} s of the processor)"
-                print(f"{name}: {value:.3f} after {frames:.0f} frames, {took}", flush=True)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            children.stop()
-            raise
+    waiting = [job for job in jobs if job not in finished]
+
+    def train(job: Job) -> Outcome:
+        return run(job, pythons[job.library], children, store)
+
+    with side_by_side(train, waiting, processes=processes, children=children) as ended:
+        for job, done in ended:
+            try:
+                frames, seconds, cpu, value = done.result().last
+            except (OSError, RuntimeError, ValueError) as error:
+                failures.append(f"{job.name}: {error}")
+                print(f"failed: {failures[-1]}", file=sys.stderr, flush=True)
+                continue
+            took = f"{seconds:.0f} s ({cpu:.0f} s of the processor)"
+            print(f"{job.name}: {value:.3f} after {frames:.0f} frames, {took}", flush=True)
     return failures
 
 

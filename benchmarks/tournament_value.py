@@ -27,7 +27,6 @@ import signal
 import sqlite3
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -36,7 +35,7 @@ from typing import Any
 
 import _value_archive
 from _report import results_parser
-from _seeds import HERE, SCRIPTS, Children, folder_name
+from _seeds import HERE, SCRIPTS, Children, folder_name, side_by_side
 from _value_tasks import ARMS, HELD_OUT, TASKS, Outcome, reached, words_of
 
 
@@ -184,22 +183,18 @@ def run_all(
         children=children,
         is_timed=arguments.seconds,
     )
-    with ThreadPoolExecutor(arguments.processes) as pool:
-        waiting = {pool.submit(train_one, job): job for job in jobs if job not in study}
-        try:
-            for done in as_completed(waiting):
-                name = " ".join(map(str, waiting[done]))
-                try:
-                    study.add(done.result())
-                except (OSError, RuntimeError, ValueError) as error:
-                    failures.append(f"{name}: {error}")
-                    print(f"failed: {failures[-1]}", file=sys.stderr, flush=True)
-                    continue
-                print(f"{name}: return {done.result().held_out:.1f}", flush=True)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            children.stop()
-            raise
+    waiting = [job for job in jobs if job not in study]
+    count = arguments.processes
+    with side_by_side(train_one, waiting, processes=count, children=children) as ended:
+        for job, done in ended:
+            name = " ".join(map(str, job))
+            try:
+                study.add(done.result())
+            except (OSError, RuntimeError, ValueError) as error:
+                failures.append(f"{name}: {error}")
+                print(f"failed: {failures[-1]}", file=sys.stderr, flush=True)
+                continue
+            print(f"{name}: return {done.result().held_out:.1f}", flush=True)
     return failures
 
 

@@ -53,19 +53,24 @@ def gradients(value: torch.Tensor, weight: torch.Tensor, inputs: list) -> list[t
     return list(torch.autograd.grad((value * weight).sum(), inputs))
 
 
+def assert_alike(found, expected, inputs, ours, theirs):
+    """Values and gradients of our unit are those of PyTorch's."""
+    torch.testing.assert_close(found, expected)
+    weight = torch.randn_like(expected)
+    for a, b in zip(
+        gradients(found, weight, [*inputs, *ours.cell.parameters()]),
+        gradients(expected, weight, [*inputs, *theirs.parameters()]),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)
+
+
 def test_values_and_gradients_are_those_of_pytorch() -> None:
     ours, theirs = gru_and_torchs()
     x = torch.randn(2, 5, 3, **DOUBLE, requires_grad=True)
     state = torch.randn(2, 4, **DOUBLE, requires_grad=True)
     found, expected = ours.unroll(x, state), theirs(x, state.unsqueeze(0))[0]
-    torch.testing.assert_close(found, expected)
-    weight = torch.randn_like(expected)
-    for a, b in zip(
-        gradients(found, weight, [x, state, *ours.cell.parameters()]),
-        gradients(expected, weight, [x, state, *theirs.parameters()]),
-        strict=True,
-    ):
-        torch.testing.assert_close(a, b)
+    assert_alike(found, expected, [x, state], ours, theirs)
 
 
 def episodes_one_by_one(
@@ -93,14 +98,7 @@ def test_states_and_gradients_never_cross_an_episode(seed: int) -> None:
     begins[0, 0], begins[1, 0] = True, False
     found = ours.unroll(x, state, begins)
     expected = episodes_one_by_one(theirs, x, state, begins)
-    torch.testing.assert_close(found, expected)
-    weight = torch.randn_like(expected)
-    for a, b in zip(
-        gradients(found, weight, [x, state, *ours.cell.parameters()]),
-        gradients(expected, weight, [x, state, *theirs.parameters()]),
-        strict=True,
-    ):
-        torch.testing.assert_close(a, b)
+    assert_alike(found, expected, [x, state], ours, theirs)
 
 
 def test_agents_are_one_more_batch_dimension() -> None:

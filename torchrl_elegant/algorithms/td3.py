@@ -42,16 +42,18 @@ class TD3Config(DDPGConfig):
         return self.num_critics
 
     def build_loss(self, actor: Any, critic: Any, *, action_spec: TensorSpec) -> TD3Loss:
-        return TD3Loss(
-            actor,
-            critic,
-            action_spec=action_spec,
-            num_qvalue_nets=self.num_critics,
-            actor_q=self.actor_q,
-            policy_noise=self.policy_noise,
-            noise_clip=self.noise_clip,
-            loss_function=self.loss_function,
-        )
+        return TD3Loss(actor, critic, **self.loss_arguments(action_spec))
+
+    def loss_arguments(self, action_spec: TensorSpec) -> dict[str, Any]:
+        """Keyword arguments of the loss."""
+        return {
+            "action_spec": action_spec,
+            "num_qvalue_nets": self.num_critics,
+            "actor_q": self.actor_q,
+            "policy_noise": self.policy_noise,
+            "noise_clip": self.noise_clip,
+            "loss_function": self.loss_function,
+        }
 
     def build_updater(self, loss: OffPolicyLoss) -> LeanSoftUpdate:
         return LeanSoftUpdate(loss, tau=self.tau, period=self.actor_period)

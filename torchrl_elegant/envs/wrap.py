@@ -39,14 +39,30 @@ class CompleteEnv(EnvBase):
     action_high: np.ndarray | None
 
 
-def require_device(env: EnvBase, device: torch.device | str) -> None:
-    """Refuse another device than that of an environment whose random numbers belong to it."""
-    target = torch.device(device)
-    if target.type != env.device.type or target.index not in (None, env.device.index):
-        raise ValueError(
-            f"`device` must be the {env.device} of this environment, got `{device}`; make it "
-            f"there, with {type(env).__name__}(device=...) or make_env(..., device=...)"
-        )
+class SettledEnv(CompleteEnv):
+    """Complete environment whose random numbers belong to its device, where it stays."""
+
+    def to(self, device: torch.device | str) -> SettledEnv:
+        """Refuses another device: make the environment there."""
+        target = torch.device(device)
+        if target.type != self.device.type or target.index not in (None, self.device.index):
+            raise ValueError(
+                f"`device` must be the {self.device} of this environment, got `{device}`; make it "
+                f"there, with {type(self).__name__}(device=...) or make_env(..., device=...)"
+            )
+        return self
+
+
+class GeneratorEnv(SettledEnv):
+    """Settled environment that draws from one generator."""
+
+    _generator: torch.Generator
+
+    def _set_seed(self, seed: int | None) -> None:
+        if seed is None:
+            self._generator.seed()
+        else:
+            self._generator.manual_seed(seed)
 
 
 class _Steady:

@@ -15,6 +15,7 @@ from torchrl.envs.utils import ExplorationType, exploration_type
 
 from torchrl_elegant.modules.bounded_actor import DeterministicActor
 from torchrl_elegant.modules.direct_calls import rows_that_begin
+from torchrl_elegant.modules.recurrent import zeroed
 
 
 class Noise(nn.Module):
@@ -114,8 +115,7 @@ class OrnsteinUhlenbeckNoise(Noise):
         state = self._state
         if state is None or state.shape[: rows.ndim] != rows.shape:
             return  # Actions of another shape start anew by themselves.
-        rows = rows.to(state.device).view(*rows.shape, *[1] * (state.ndim - rows.ndim))
-        self._state = state.masked_fill(rows, 0.0)
+        self._state = zeroed(state, rows)
 
     def spec_dict(self) -> dict[str, Any]:
         return {"kind": "ou", "theta": self.theta, "sigma": self.scale.item(), "dt": self.dt}

@@ -1,4 +1,4 @@
-"""What is trained, said once for all libraries. Needs the standard library alone."""
+"""Settings of a training, for all libraries alike. They need the standard library alone."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class TeamOptions(AlgorithmConfig):
         return super().build_memory(name, env.one_agent, ids=env.agents.ids)
 
     def remembers_all(self, name: str) -> bool:
-        """Whether the memory of the place ``name`` is one of all agents, and not of each."""
+        """True where the memory of the place ``name`` is one of all agents, and not of each."""
         return False
 
     def assemble(self, env: EnvBase) -> Parts:

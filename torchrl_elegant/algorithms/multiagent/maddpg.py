@@ -50,14 +50,5 @@ class MATD3Config(TeamCriticOptions, TD3Config):
     noise_std: Rate = (0.8, 0.05)
 
     def build_loss(self, actor: Any, critic: Any, *, action_spec: TensorSpec) -> MATD3Loss:
-        return MATD3Loss(
-            actor,
-            critic,
-            others=self.acted_by_others,
-            action_spec=action_spec,
-            num_qvalue_nets=self.num_critics,
-            actor_q=self.actor_q,
-            policy_noise=self.policy_noise,
-            noise_clip=self.noise_clip,
-            loss_function=self.loss_function,
-        )
+        arguments = self.loss_arguments(action_spec)
+        return MATD3Loss(actor, critic, others=self.acted_by_others, **arguments)

@@ -33,8 +33,6 @@ class MAPPOConfig(TeamOptions, PPOConfig):
     """
 
     batch_size: int = 1024
-    max_grad_norm: float | None = 5.0
-    num_cells: tuple[int, ...] = (128, 128)
     lr: Rate = 5e-4
     epochs: int = 15
     lmbda: float = 0.9

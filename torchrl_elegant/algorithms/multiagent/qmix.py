@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -35,11 +35,6 @@ class VDNConfig(TeamReplayOptions, DQNConfig):
     'VDNMixer'
     """
 
-    example: ClassVar[str] = "vmas/navigation"
-
-    max_grad_norm: float | None = 5.0
-    num_cells: tuple[int, ...] = (128, 128)
-    batch_size: int = 128
     lr: Rate = 5e-4
     loss_function: Literal["l2", "smooth_l1", "l1"] = "l2"
     epsilon: Rate = (0.8, 0.05)

@@ -12,14 +12,14 @@ from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite, OneHot, Unbounded
 
 from torchrl_elegant.envs.spaces import DiscreteActions
-from torchrl_elegant.envs.wrap import CompleteEnv, require_device
+from torchrl_elegant.envs.wrap import GeneratorEnv
 
 _START, _STEP = 8.0, 0.01
 _KEPT_BY_TARGET, _KEPT_BY_AGENT = 0.5, 0.75
 _COST, _PRIZE, _CATCH = 0.02, 8.0, 1.0
 
 
-class ChasingEnv(CompleteEnv):
+class ChasingEnv(GeneratorEnv):
     r"""An agent steers towards a target that drifts, in each of `num_envs` rows.
 
     An episode begins with the target at :math:`p_0 \sim N(0, 1)`, the agent at
@@ -139,17 +139,6 @@ class ChasingEnv(CompleteEnv):
         self._distance = torch.zeros(self.num_envs, device=device)
         self._step_count = torch.zeros(self.num_envs, 1, dtype=torch.int64, device=device)
         self._episode_reward = torch.zeros(self.num_envs, 1, device=device)
-
-    def to(self, device: torch.device | str) -> ChasingEnv:
-        """Refuses another device: the random numbers of a row belong to the generator of one."""
-        require_device(self, device)
-        return self
-
-    def _set_seed(self, seed: int | None) -> None:
-        if seed is None:
-            self._generator.seed()
-        else:
-            self._generator.manual_seed(seed)
 
     # Nothing below writes in place: what is handed out stays as it was, and a state that was made
     # in inference mode can be stepped outside of it.

@@ -11,10 +11,10 @@ from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite, OneHot, Unbounded
 
 from torchrl_elegant.envs.spaces import DiscreteActions
-from torchrl_elegant.envs.wrap import CompleteEnv, require_device
+from torchrl_elegant.envs.wrap import GeneratorEnv
 
 
-class RecallEnv(CompleteEnv):
+class RecallEnv(GeneratorEnv):
     r"""Agents remember a sign that they see at the first step alone.
 
     At the first step of an episode each agent sees a sign :math:`c \in \{-1, 1\}` of its own, and
@@ -103,17 +103,6 @@ class RecallEnv(CompleteEnv):
         self.done_spec = composite(
             **{name: Categorical(2, (self.num_envs, 1), dtype=torch.bool) for name in names}
         )
-
-    def to(self, device: torch.device | str) -> RecallEnv:
-        """Refuses another device: the random numbers of a row belong to the generator of one."""
-        require_device(self, device)
-        return self
-
-    def _set_seed(self, seed: int | None) -> None:
-        if seed is None:
-            self._generator.seed()
-        else:
-            self._generator.manual_seed(seed)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDict:
         drawn = torch.rand(self._sign.shape, generator=self._generator, device=self.device)

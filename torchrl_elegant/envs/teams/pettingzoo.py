@@ -22,13 +22,13 @@ from torchrl_elegant.envs.spaces import (
 )
 from torchrl_elegant.envs.teams.groups import Groups, grouped
 from torchrl_elegant.envs.teams.pettingzoo_tasks import make_task, task_names
-from torchrl_elegant.envs.wrap import CompleteEnv, require_device
+from torchrl_elegant.envs.wrap import SettledEnv
 
 #: Agents that end before the others: an error, or agents that see zeros and earn nothing.
 EarlyEnds = Literal["refuse", "mask"]
 
 
-class PettingZooTeams(CompleteEnv):
+class PettingZooTeams(SettledEnv):
     """Teams of agents in `num_envs` copies of a parallel environment of PettingZoo.
 
     The keys are TorchRL's: `(group, "observation")`, `(group, "action")` and `(group, "reward")`,
@@ -172,11 +172,6 @@ class PettingZooTeams(CompleteEnv):
     def simulators(self) -> Sequence[Any]:
         """The copies, as PettingZoo made them."""
         return self._envs
-
-    def to(self, device: torch.device | str) -> PettingZooTeams:
-        """Refuses another device: make the environment there."""
-        require_device(self, device)
-        return self
 
     def frame_rate(self) -> float:
         """Steps in a second of the simulated world."""

@@ -60,7 +60,7 @@ def _found(task: str) -> tuple[Callable[..., Any], Any]:
             own = _attribute(module, name, task)
             return own, own
         make = _parallel(found, task)
-        return make, getattr(found, "raw_env", make)
+        return make, vars(found).get("raw_env", make)
     spec = _registry().get(task)
     if spec is None:
         raise ValueError(
@@ -71,7 +71,7 @@ def _found(task: str) -> tuple[Callable[..., Any], Any]:
     make, entry = partial(pettingzoo.make, "parallel", task), spec.entry_point
     # An id that a user has registered may hold a callable.
     holder = _module(entry.partition(":")[0], task) if isinstance(entry, str) else None
-    return make, getattr(holder, "raw_env", entry)
+    return make, entry if holder is None else vars(holder).get("raw_env", entry)
 
 
 def _module(name: str, task: str) -> Any:
@@ -89,12 +89,12 @@ def _module(name: str, task: str) -> Any:
 
 
 def _parallel(module: Any, task: str) -> Callable[..., Any]:
-    if not hasattr(module, "parallel_env"):
+    made: Callable[..., Any] | None = vars(module).get("parallel_env")
+    if made is None:
         raise ValueError(
             f"`task` must have a `parallel_env`, got `{task}`, whose agents act in turn; choose "
             "one whose agents act at once"
         )
-    made: Callable[..., Any] = module.parallel_env
     return made
 
 

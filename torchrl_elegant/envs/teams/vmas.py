@@ -24,7 +24,7 @@ from torchrl_elegant.envs.teams.drawing import draw_scenes
 from torchrl_elegant.envs.teams.groups import Groups, grouped
 from torchrl_elegant.envs.teams.merged_reset import ROW_BY_ROW, MergedReset
 from torchrl_elegant.envs.teams.vmas_shapes import Scene, recorded_scene
-from torchrl_elegant.envs.wrap import CompleteEnv, require_device
+from torchrl_elegant.envs.wrap import SettledEnv
 
 if TYPE_CHECKING:
     from vmas.simulator.scenario import BaseScenario
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TimeLimit = Literal["truncated", "terminated"]
 
 
-class VmasTeams(CompleteEnv):
+class VmasTeams(SettledEnv):
     """Teams of agents in `num_envs` copies of a scenario of VMAS, stepped together.
 
     The keys are TorchRL's: `(group, "observation")`, `(group, "action")` and `(group, "reward")`,
@@ -180,11 +180,6 @@ class VmasTeams(CompleteEnv):
         low, high = (torch.as_tensor(each, device=self.device) for each in bounds)
         self._ranges[group] = low, high
         return Bounded(-1.0, 1.0, (*shape, low.shape[-1]), dtype=torch.float32)
-
-    def to(self, device: torch.device | str) -> VmasTeams:
-        """Refuses another device: make the environment there."""
-        require_device(self, device)
-        return self
 
     def _set_seed(self, seed: int | None) -> None:
         self._stream = _Stream(seed)

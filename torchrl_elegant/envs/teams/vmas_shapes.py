@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -83,7 +84,7 @@ class Transform:
         return turned + self.translation
 
 
-class Geom:
+class Geom(ABC):
     """A shape: a color, transforms, and the marks that it leaves."""
 
     def __init__(self) -> None:
@@ -96,9 +97,9 @@ class Geom:
     def set_color(self, r: Any, g: Any, b: Any, alpha: Any = 1.0) -> None:
         self.color = float(r), float(g), float(b), float(alpha)
 
+    @abstractmethod
     def marks(self, view: Scene) -> Iterator[Mark]:
         """Marks of the shape; `view` is what the scene shows at least."""
-        raise NotImplementedError
 
     def placed(self, points: Any) -> Array:
         """Points in the world's coordinates."""

@@ -51,10 +51,14 @@ class GroupActors(TensorDictModuleBase):
     def act(self, *observation: Tensor) -> tuple[Tensor, ...]:
         """Values of ``out_keys`` at observations in the order of ``in_keys``."""
         seen, written = dict(zip(self.in_keys, observation, strict=True)), list[Tensor]()
-        for actor in self._each():
-            result = actor.act(*(seen[key] for key in actor.in_keys))
-            written += result if isinstance(result, tuple) else [result]
+        for name, actor in zip(self.actors, self._each(), strict=True):
+            written += self._acted(name, actor, [seen[key] for key in actor.in_keys])
         return tuple(written)
+
+    def _acted(self, name: str, actor: Any, inputs: list[Tensor]) -> tuple[Tensor, ...]:
+        """Outputs of the actor of the group ``name``."""
+        result = actor.act(*inputs)
+        return result if isinstance(result, tuple) else (result,)
 
     def restart(self, rows: Tensor) -> None:
         """Restart what actors carry, in the ``rows`` ``[*B]`` whose episode ended."""
@@ -79,6 +83,8 @@ class GroupActors(TensorDictModuleBase):
         builders: Mapping[str, Callable[..., TensorDictModuleBase]],
         *,
         actors: Mapping[str, Mapping[str, Any]],
+        **own: Any,
     ) -> GroupActors:
         """Build what ``spec_dict`` describes."""
-        return cls({name: builders[one["builder"]](**one["spec"]) for name, one in actors.items()})
+        made = {name: builders[one["builder"]](**one["spec"]) for name, one in actors.items()}
+        return cls(made, **own)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -29,17 +29,10 @@ class SelfPlayActors(GroupActors):
         share: part of the rows, the first ones, in which one group after the other is replaced.
         snapshots: earlier selves that are kept.
 
-    >>> from torchrl_elegant.modules import DeterministicActor
-    >>> actors = {
-    ...     name: DeterministicActor(
-    ...         observation={(name, "observation"): (3,)},
-    ...         low=[-1.0],
-    ...         high=[1.0],
-    ...         action_key=(name, "action"),
-    ...     )
-    ...     for name in ("red", "blue")
-    ... }
-    >>> policy = SelfPlayActors(actors, share=0.5, snapshots=4)
+    >>> from torchrl_elegant.algorithms import MADDPGConfig
+    >>> from torchrl_elegant.envs import make_env
+    >>> config = MADDPGConfig(num_cells=(8,), selfplay=0.5, selfplay_snapshots=4)
+    >>> policy = config.assemble(make_env("vmas/simple_tag", 4)).policy
     >>> policy.keep()
     >>> policy.kept
     1
@@ -48,7 +41,7 @@ class SelfPlayActors(GroupActors):
     count: Tensor
 
     def __init__(
-        self, actors: Mapping[str, TensorDictModuleBase], *, share: float, snapshots: int
+        self, actors: Mapping[str, TensorDictModuleBase], *, share: float = 0.0, snapshots: int
     ) -> None:
         super().__init__(actors)
         self.share = share
@@ -57,7 +50,7 @@ class SelfPlayActors(GroupActors):
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
         # Number of the earlier self in each row, and the rows of each; not saved.
         self._drawn = torch.zeros(0, dtype=torch.int64)
-        self._rows: list[dict[int, Tensor]] = []
+        self._rows: dict[str, dict[int, Tensor]] = {}
         #: Snapshot that acts for a group outside of training; itself unless named here.
         self.cast: dict[str, int] = {}
 
@@ -86,11 +79,10 @@ class SelfPlayActors(GroupActors):
         if not kept:
             return
         self._drawn = torch.where(rows, torch.randint(kept, rows.shape), self._drawn)
-        self._rows = []
-        for number in range(len(self.actors)):
+        for number, name in enumerate(self.actors):
             of = torch.arange(number, count, len(self.actors))
             drawn = self._drawn[of]
-            self._rows.append({int(i): of[drawn == i] for i in drawn.unique()})
+            self._rows[name] = {int(i): of[drawn == i] for i in drawn.unique()}
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         results = self.act(*(tensordict.get(key) for key in self.in_keys))
@@ -98,38 +90,30 @@ class SelfPlayActors(GroupActors):
             tensordict.set(key, value)
         return tensordict
 
-    def act(self, *observation: Tensor) -> tuple[Tensor, ...]:
-        """Values of ``out_keys`` at observations ``[rows, ...]`` in the order of ``in_keys``."""
-        seen = dict(zip(self.in_keys, observation, strict=True))
+    def _acted(self, name: str, actor: Any, inputs: list[Tensor]) -> tuple[Tensor, ...]:
         explores = exploration_type() in (None, ExplorationType.RANDOM)
-        written: list[Tensor] = []
-        for number, (name, actor) in enumerate(zip(self.actors, self._each(), strict=True)):
-            if not explores and name in self.cast:
-                actor = self._earlier(self.cast[name], name)
-            inputs = [seen[key] for key in actor.in_keys]
-            result = actor.act(*inputs)
-            values = result if isinstance(result, tuple) else (result,)
-            if explores and self.share:
-                values = self._replaced(values, inputs, name, number)
-            written += values
-        return tuple(written)
+        if not explores and name in self.cast:
+            actor = self._earlier(self.cast[name], name)
+        values = super()._acted(name, actor, inputs)
+        return self._replaced(values, inputs, name) if explores and self.share else values
 
     def _replaced(
-        self, values: tuple[Tensor, ...], inputs: list[Tensor], name: str, number: int
+        self, values: tuple[Tensor, ...], inputs: list[Tensor], name: str
     ) -> tuple[Tensor, ...]:
         """``values``, those of earlier selves in the rows where this group is replaced."""
         rows = inputs[0].shape[0]
         if len(self._drawn) != rows:
-            self._drawn, self._rows = torch.zeros(rows, dtype=torch.int64), []
+            self._drawn, self._rows = torch.zeros(rows, dtype=torch.int64), {}
         if not self._rows:
             self._draw(torch.ones(rows, dtype=torch.bool))
         if not self._rows:
             return values
         replaced = tuple(value.clone() for value in values)
         with set_exploration_type(ExplorationType.DETERMINISTIC):
-            for index, of in self._rows[number].items():
-                result = self._earlier(index, name).act(*(each[of] for each in inputs))
-                others = result if isinstance(result, tuple) else (result,)
+            for index, of in self._rows[name].items():
+                others = super()._acted(
+                    name, self._earlier(index, name), [each[of] for each in inputs]
+                )
                 for value, other in zip(replaced, others, strict=True):
                     value[of] = other
         return replaced
@@ -143,17 +127,4 @@ class SelfPlayActors(GroupActors):
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy draws its own.
-        return {**self.__dict__, "_drawn": self._drawn[:0], "_rows": []}
-
-    @classmethod
-    def from_spec(
-        cls,
-        builders: Mapping[str, Callable[..., TensorDictModuleBase]],
-        *,
-        actors: Mapping[str, Mapping[str, Any]],
-        share: float = 0.0,
-        snapshots: int = 1,
-    ) -> SelfPlayActors:
-        """Build what ``spec_dict`` describes."""
-        made = {name: builders[one["builder"]](**one["spec"]) for name, one in actors.items()}
-        return cls(made, share=share, snapshots=snapshots)
+        return {**self.__dict__, "_drawn": self._drawn[:0], "_rows": {}}

@@ -209,7 +209,7 @@ class _BoundMixer(OwnNetwork):
         self.loss = loss
 
     def bind(self, loss: Any) -> None:
-        """As of any network; a sum has no parameters to hold."""
+        """Hold the loss's own parameters; a sum has none."""
         self._is_bare = f"{self.name}_params" not in loss._watched
         if not self._is_bare:
             super().bind(loss)

@@ -70,7 +70,7 @@ class OwnNetwork:
         return [tensordict.get(key) for key in self.keys]
 
     def delayed_inputs(self, tensordict: TensorDictBase) -> list[Tensor]:
-        """As ``inputs``; of a memory what its own delayed copy wrote."""
+        """Inputs of the delayed copy: features come from the delayed memory."""
         keys, swapped = self.keys, self._delayed_keys
         return [tensordict.get(swapped.get(key, key) if swapped else key) for key in keys]
 
@@ -79,7 +79,7 @@ class OwnNetwork:
         return _memory_in(self.network)
 
     def delayed_memories(self) -> dict[NestedKey, Memory]:
-        """Memory of the delayed copy by the entry that that reads."""
+        """Memory of the delayed copy, by the entry that the delayed network reads."""
         found = _memory_in(self.delayed).items()
         return {self._delayed_keys[key]: memory for key, memory in found}
 
