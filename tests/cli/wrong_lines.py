@@ -80,7 +80,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """End of a command: its exit code, what it wrote to stderr, and how long it took."""
+    """End of a command: its exit code, what it wrote to stderr, and its processor time."""
 
     line: Line
     code: int
@@ -186,14 +186,14 @@ COMMANDS: dict[str, Callable[..., int]] = {
 def call(line: Line, command: Callable[[tuple[str, ...]], int]) -> Outcome:
     """Exit code and error lines of a command, called in this process."""
     told = io.StringIO()
-    start = time.perf_counter()
+    start = time.process_time()
     with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
         try:
             code = command(line.words)
         except BaseException:
             code = -1
             told.write(traceback.format_exc())
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     return Outcome(line=line, code=code, told=told.getvalue(), seconds=seconds)
 
 

@@ -14,8 +14,8 @@ from torchrl_elegant.cli.main import main
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-#: Frames that a run of the pages gets here: as many as a batch of PPO and SAC's warm-up need.
-SHORT = 2_100
+#: Frames that a run of the pages gets here: more than SAC's warm-up, or a batch of PPO.
+SHORT, A_BATCH = 1_200, 2_100
 
 #: Words that begin a line of a `console` block, which needs a network, a GPU or a whole machine.
 NOT_RUN = ("pip", "make", "git", "torchrun", "cd", "source", "tensorboard", "python -m venv")
@@ -31,12 +31,18 @@ def blocks(page: Path) -> Iterator[tuple[str, str]]:
 
 def shortened(text: str) -> str:
     """The text with small budgets of frames, in the order that they had."""
+    least = shortest(text)
 
     def smaller(found: re.Match[str]) -> str:
         frames = int(found[2].replace("_", ""))
-        return found[1] + str(min(frames, SHORT + 16 * min(frames // 1_000, 32)))
+        return found[1] + str(min(frames, least + 16 * min(frames // 1_000, 32)))
 
     return _FRAMES.sub(smaller, text)
+
+
+def shortest(text: str) -> int:
+    """Frames with which what the text trains learns something."""
+    return A_BATCH if re.search(r"ppo|a2c|mappo|tuned", text, re.IGNORECASE) else SHORT
 
 
 def commands(text: str) -> Iterator[list[str]]:
@@ -52,7 +58,7 @@ def run_command(words: list[str]) -> int:
     if ("train" in rest or "train_" in words[1]) and not {"total_frames", "resume"} & {
         word.split("=")[0] for word in rest
     }:
-        rest.append(f"total_frames={SHORT}")
+        rest.append(f"total_frames={shortest(' '.join(words))}")
     if program == "torchrl-elegant":
         return main(rest)
     assert program == "python", f"a page runs {program!r}; put it into a console block"

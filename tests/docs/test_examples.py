@@ -8,7 +8,7 @@ import sys
 
 import nbformat
 import pytest
-from docs.pages import ROOT, SHORT
+from docs.pages import A_BATCH, ROOT, shortest
 from nbclient import NotebookClient
 
 EXAMPLES = ROOT / "examples"
@@ -30,7 +30,8 @@ def load(path):
 )
 def test_an_example_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert load(EXAMPLES / f"{name}.py").main(total_frames=SHORT) == pytest.approx(0, abs=2_000)
+    frames = shortest(name)
+    assert load(EXAMPLES / f"{name}.py").main(total_frames=frames) == pytest.approx(0, abs=2_000)
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
@@ -45,7 +46,8 @@ def test_a_notebook_runs_and_is_stored_without_output(path, tmp_path, monkeypatc
     assert not any(cell.get("outputs") for cell in notebook.cells)
     for number, cell in enumerate(notebook.cells):
         # More than a tuned warm-up or rollout, and more from cell to cell.
-        least = 16_400 if '"ppo"' in cell.source else 5_200 if "tuned(" in cell.source else SHORT
+        least = shortest(cell.source)
+        least = 16_400 if '"ppo"' in cell.source else 5_200 if "tuned(" in cell.source else least
         frames = least + 16 * number
         cell.source = re.sub(r"(total_frames\W{1,4})\d[\d_]*", rf"\g<1>{frames}", cell.source)
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": tmp_path}}).execute()
@@ -58,7 +60,7 @@ def test_the_ten_tasks_run_in_their_order(tmp_path, monkeypatch):
     for path in order:
         text = path.read_text(encoding="utf-8").replace("seeds=3", "seeds=2")
         # As few as leave something to learn after the warm-up, or fill a rollout.
-        frames = SHORT if "PPO" in text else 1_300 if path.stem == "go_on" else 1_200
+        frames = A_BATCH if "PPO" in text else 1_300 if path.stem == "go_on" else 1_200
         text = re.sub(r"(total_frames=)\d[\d_]*", rf"\g<1>{frames}", text)
         exec(compile(text, str(path), "exec", dont_inherit=True), {"__name__": "__main__"})
 
