@@ -177,10 +177,11 @@ class StockStudy:
 
     def _notes(self, env: StockTradingEnv) -> list[str]:
         lot = env.max_stock or "an equal part of the first cash"
+        first = self.own.start or self.market.dates[0]
         cuts = ", ".join(window.split for window in self.windows)
         return [
-            f"Trained on the days from {self.market.dates[0] if self.own.start is None else self.own.start} "
-            f"up to {cuts}, for {self.run.total_frames:,} frames each, seed {self.run.seed}.",
+            f"Trained on the days from {first} up to {cuts}, for "
+            f"{self.run.total_frames:,} frames each, seed {self.run.seed}.",
             f"{len(self.market.tickers)} assets: {', '.join(self.market.tickers)}.",
             f"Cash at first {env.initial_cash:,.0f}, cost of a trade {env.cost:.2%}, lot {lot}. "
             "Trades take place at the close that the policy sees.",
@@ -213,7 +214,9 @@ def stock_command(argv: Sequence[str], *, program: str) -> int:
         study = StockStudy.of(options)
         set_process(study.run, study.config)
         folder, several = study.folder(), len(study.windows) > 1
-        places = [folder / f"window-{n}" if several else folder for n in range(1, _MOST_WINDOWS + 1)]
+        places = [
+            folder / f"window-{n}" if several else folder for n in range(1, _MOST_WINDOWS + 1)
+        ]
         try:
             tracks = [study.track(*each) for each in zip(study.windows, places, strict=False)]
         except _Ended as ended:

@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-
-import numpy as np
 
 from torchrl_elegant.reports.backtest import Track
 from torchrl_elegant.reports.performance import Performance, performance
@@ -110,7 +109,7 @@ class TradingReport:
         return "\n".join(lines) + "\n"
 
     def picture(self) -> bytes:
-        """A PNG: value of the accounts on a scale of logarithms, and how far below their best."""
+        """A PNG: value of the accounts, and how far each is below its best."""
         figure = Figure(figsize=(9.6, 6.0), layout="constrained")
         FigureCanvasAgg(figure)
         value, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
@@ -119,9 +118,6 @@ class TradingReport:
             days, totals = track.dates.astype("datetime64[ms]"), track.totals
             value.plot(days, totals / totals[0], label=name, **style)
             below.plot(days, totals / np.maximum.accumulate(totals) - 1.0, **style)
-        value.set_yscale("log")
-        value.yaxis.set_major_formatter("{x:g}")
-        value.yaxis.set_minor_formatter("{x:g}")
         value.set_ylabel("value, first day = 1")
         below.set_ylabel("below its best")
         below.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")

@@ -185,9 +185,7 @@ class StockTradingEnv(GeneratorEnv):
             mask = torch.ones_like(self._step_count, dtype=torch.bool)
         last = 1 if self._one_episode else len(self._close) - self.episode_days
         # The same number for any mask.
-        first = torch.randint(
-            last, self._day.shape, generator=self._generator, device=self.device
-        )
+        first = torch.randint(last, self._day.shape, generator=self._generator, device=self.device)
         self._day = torch.where(mask.view(-1), first, self._day)
         self._price = self._close.index_select(0, self._day)
         self.lots = torch.where(mask, self._lots_at(self._price), self.lots)
