@@ -46,8 +46,8 @@ _TRADING_OFF_POLICY = {
     "warmup": 10_240,
     "updates_per_frame": 0.05,
     "normalize_observation": True,
-    "eval_episodes": 64,
-    "total_frames": 100_000,
+    "eval_interval": 25_600,
+    "total_frames": 102_400,
 }
 _SAC: dict[str, Settings] = {
     "elegant/stock": _TRADING_OFF_POLICY,
@@ -163,9 +163,9 @@ _TRADING = {
     "epochs": 4,
     "lr": (1e-3, 0.0),
     "log_std": -1.0,
-    "eval_episodes": 256,
+    # An evaluation plays whole years.
     "eval_interval": 65_536,
-    "total_frames": 524_288,
+    "total_frames": 262_144,
 }
 _PPO: dict[str, Settings] = {
     "elegant/stock": _TRADING,
