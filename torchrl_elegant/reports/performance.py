@@ -20,7 +20,7 @@ _EULER = 0.5772156649015329
 class Performance:
     """Measures of the days that an account was traded; ratios take a riskless return of 0.
 
-    skfolio and quantstats have such measures; they bring dozens of packages with them.
+    skfolio has such measures, too; its import takes seconds and brings solvers and plots.
     """
 
     cumulative_return: float

@@ -50,27 +50,32 @@ class Market:
             day = self.dates[1:][steps <= 0][0]
             way_out = "sort by date, and keep one row for each day"
             check(False, "dates", "rise from day to day", day, way_out)
-        self._take("close", self.close, shape, "be above 0", lambda values: values > 0)
-        for name, values in self.extra.items():
-            self._take(name, values, shape, "be finite", np.isfinite)
+        above = ("be above 0", 0.0)
+        close = self._checked("close", self.close, shape, *above)
+        object.__setattr__(self, "close", close)
+        extra = {
+            name: self._checked(name, values, shape, "be finite", -np.inf)
+            for name, values in self.extra.items()
+        }
+        object.__setattr__(self, "extra", extra)
         if self.index is not None:
-            self._take("index", self.index, shape[:1], "be above 0", lambda values: values > 0)
+            level = self._checked("index", self.index, shape[:1], *above)
+            object.__setattr__(self, "index", level)
 
-    def _take(self, name: str, values: Array, shape: tuple[int, ...], must: str, holds) -> None:
+    def _checked(
+        self, name: str, values: Array, shape: tuple[int, ...], must: str, above: float
+    ) -> Array:
         values = np.asarray(values, np.float64)
         check(values.shape == shape, name, f"be of shape {shape}", values.shape)
-        wrong = ~(np.isfinite(values) & holds(values))
+        wrong = ~(np.isfinite(values) & (values > above))
         if wrong.any():
             day, *column = np.argwhere(wrong)[0]
             whose = f" of {self.tickers[column[0]]}" if column else ""
-            value, where = values[(day, *column)], f"{whose} on {self.dates[day]}"
-            told = f"`{name}` must {must}, got `{value}`{where}"
-            told += f" and {wrong.sum() - 1} more" if wrong.sum() > 1 else ""
-            raise ValueError(f"{told}; mend these prices, or leave the asset out by tickers=[...]")
-        if name in self.extra:
-            object.__setattr__(self, "extra", {**self.extra, name: values})
-        else:
-            object.__setattr__(self, name, values)
+            told = f"`{name}` must {must}, got `{values[(day, *column)]}`{whose}"
+            more = f" and {wrong.sum() - 1} more" if wrong.sum() > 1 else ""
+            way_out = "mend these values, or leave the asset out by tickers=[...]"
+            raise ValueError(f"{told} on {self.dates[day]}{more}; {way_out}")
+        return values
 
     @property
     def feature_names(self) -> tuple[str, ...]:
