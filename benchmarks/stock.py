@@ -118,7 +118,8 @@ def main() -> None:
         if isinstance(rates[0], str):
             rows.append([whose, rates[0], "-", "-"])
             continue
-        (mine, _), (wall, busy) = ([median(each) for each in zip(*x)] for x in (found[OURS], rates))
+        mine = median(each[0] for each in found[OURS])
+        wall, busy = (median(each[place] for each in rates) for place in (0, 1))
         # The processes of a VecEnv count their time themselves.
         alone = "-" if name.startswith("VecEnv") else number(busy)
         rows.append([whose, number(wall), alone, f"{mine / wall:.1f}"])
@@ -127,8 +128,9 @@ def main() -> None:
         f"`python benchmarks/stock.py`: {processor()}, {os.cpu_count()} cores, elegantrl "
         f"{versions[0]} with torch {versions[1]}, torch {version('torch')} here. {ACCOUNTS} "
         f"accounts, {ASSETS} assets, {DAYS} days, 8 numbers a share there and 7 here, random "
-        f"actions, 1 thread, medians of {arguments.rounds} rounds by turns; ratios by the wall. Load "
-        f"of the machine before the run: {load:.1f}. Ours resets under the mask of rows that are done at every step."
+        f"actions, 1 thread, medians of {arguments.rounds} rounds by turns; ratios by the wall. "
+        f"Load of the machine before the run: {load:.1f}. Ours resets under the mask of rows that "
+        "are done at every step."
     )
     notes = (
         "ElegantRL's `VecEnv` runs one account in each process, at most 64. `StockTradingVecEnv` "

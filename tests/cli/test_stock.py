@@ -40,7 +40,7 @@ def test_a_study_of_two_windows_leaves_runs_and_a_report(tmp_path, capsys) -> No
     assert len(rows) == 174
     configs = [(folder / f"window-{n}" / "config.yaml").read_text() for n in (1, 2)]
     assert "end: '2019-01-01'" in configs[0]
-    assert "end: '2019-05-02'" in configs[1]
+    assert "end: '2019-05-01'" in configs[1]
     assert all("start: '2012-01-02'" in config for config in configs)
 
 
