@@ -37,7 +37,20 @@ _SAC_LANDER = {
     "warmup": 5_000,
     "total_frames": 150_000,
 }
+# Few updates a frame: accounts side by side see the same days.
+_TRADING_OFF_POLICY = {
+    "num_envs": 64,
+    "frames_per_batch": 256,
+    "num_cells": (64, 64),
+    "batch_size": 256,
+    "warmup": 10_240,
+    "updates_per_frame": 0.05,
+    "normalize_observation": True,
+    "eval_interval": 25_600,
+    "total_frames": 102_400,
+}
 _SAC: dict[str, Settings] = {
+    "elegant/stock": _TRADING_OFF_POLICY,
     # The buffer holds the whole run: thousands of rows go through the same phases together.
     "elegant/chasing": {
         **_FALLING,
@@ -93,6 +106,7 @@ _REDQ: dict[str, Settings] = {
     **each_walker({"warmup": 5_000, "total_frames": 125_000}),
 }
 _DDPG: dict[str, Settings] = {
+    "elegant/stock": _TRADING_OFF_POLICY,
     "Pendulum-v1": {**_SMALL, "total_frames": 15_000},
     "LunarLanderContinuous-v3": {**_MEDIUM, "warmup": 5_000, "total_frames": 200_000},
     "BipedalWalker-v3": {"warmup": 10_000, "gamma": 0.98, "total_frames": 1_000_000},
@@ -140,7 +154,21 @@ _PPO_LANDER = {
     "total_frames": 1_000_000,
 }
 _PPO_WALKER = {**_SCALED, "num_envs": 8, "lr": (3e-4, 0.0), "total_frames": 1_000_000}
+# Trades cost: little noise at the start, so that not all is lost before anything is learned.
+_TRADING = {
+    **_SCALED,
+    "num_envs": 256,
+    "frames_per_batch": 16_384,
+    "batch_size": 2_048,
+    "epochs": 4,
+    "lr": (1e-3, 0.0),
+    "log_std": -1.0,
+    # An evaluation plays whole years.
+    "eval_interval": 65_536,
+    "total_frames": 262_144,
+}
 _PPO: dict[str, Settings] = {
+    "elegant/stock": _TRADING,
     "elegant/chasing": {
         **_SCALED,
         "num_envs": 4_096,
@@ -169,6 +197,7 @@ _PPO: dict[str, Settings] = {
 }
 _A2C_WALKER = {**_PPO_WALKER, "lr": (7e-4, 0.0)}
 _A2C: dict[str, Settings] = {
+    "elegant/stock": {**_TRADING, "frames_per_batch": 4_096},
     "Pendulum-v1": {
         **_SCALED,
         "num_envs": 8,

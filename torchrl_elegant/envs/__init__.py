@@ -1,9 +1,10 @@
 """Environments: `make_env` from a name or a callable, and the environment it returns."""
 
-from torchrl_elegant.envs.batched import ChasingEnv, RecallEnv
+from torchrl_elegant.envs.batched import ChasingEnv, RecallEnv, StockTradingEnv
 from torchrl_elegant.envs.gymnasium import GymnasiumEnv, sub_seeds
 from torchrl_elegant.envs.keys import EnvKeys, Outcome
 from torchrl_elegant.envs.make import PREFIXES, make_env
+from torchrl_elegant.envs.markets import Market, load_market, synthetic_market
 from torchrl_elegant.envs.pixels import Pixels
 from torchrl_elegant.envs.spaces import BOOKKEEPING_KEYS, UnsupportedSpaceError
 from torchrl_elegant.envs.teams import Drawable, PettingZooTeams, VmasTeams
@@ -17,12 +18,16 @@ __all__ = [
     "Drawable",
     "EnvKeys",
     "GymnasiumEnv",
+    "Market",
     "Outcome",
     "PettingZooTeams",
     "Pixels",
     "RecallEnv",
+    "StockTradingEnv",
     "UnsupportedSpaceError",
     "VmasTeams",
+    "load_market",
     "make_env",
     "sub_seeds",
+    "synthetic_market",
 ]

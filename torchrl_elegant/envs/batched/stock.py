@@ -1,0 +1,261 @@
+"""`StockTradingEnv`: many accounts trade over one history of prices, in tensors alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.data import Bounded, Categorical, Composite, Unbounded
+
+from torchrl_elegant.config.options import check
+from torchrl_elegant.envs.markets import Market, load_market
+from torchrl_elegant.envs.wrap import GeneratorEnv
+
+
+class StockTradingEnv(GeneratorEnv):
+    r"""Accounts trade N assets at the close of each day.
+
+    With cash :math:`c`, whole shares :math:`h`, prices :math:`p`, lot :math:`m`, cost :math:`k`
+    and action :math:`a \in [-1, 1]^N`, an account first sells, then buys:
+
+    .. math::
+        w = \mathrm{round}(a\,m), \quad
+        s = \min(\max(-w, 0),\,h), \quad
+        c \leftarrow c + (1 - k)\, s \cdot p
+
+        b = \lfloor f \max(w, 0) \rfloor, \quad
+        f = \min\!\left(1, \frac{c}{(1 + k) \max(w, 0) \cdot p}\right), \quad
+        c \leftarrow c - (1 + k)\, b \cdot p
+
+    Where cash is short, every order is filled to the same part :math:`f`, rounded down: no asset
+    comes first, and cash is never negative. The reward is the change of cash and holdings until the
+    next close, :math:`r = \mathrm{scale}\,(v' - v) / v_0` with :math:`v_0` the initial cash.
+
+    The policy sees the part of the account that is cash, the log of its growth since the start,
+    and of each asset: its part of the account and the value of a full lot, both in units of an
+    equal share :math:`1/N`, and the market's features. All of them are known at the close at which
+    it trades; none is scaled by a statistic of other days than those before (see ``Market``).
+
+    Money is counted in float64. Nothing terminates: whoever neither borrows nor sells short keeps
+    something. The end of an episode or of the data is a truncation, as the market goes on after it.
+    A row that is done and not reset stays on its day.
+
+    Args:
+        num_envs: accounts.
+        market: a name or file that ``load_market`` takes, or a ``Market``.
+        tickers: assets to trade; None for all.
+        index: asset that is the index and is not traded.
+        start: first day to trade on, as 2016-01-31; None for the first of the market.
+        end: day before which trading ends; None for after the last.
+        episode_days: days of an episode, which begins at a random day; None: one episode from
+            `start` to `end`, for a backtest.
+        initial_cash: of each account.
+        max_stock: lot, the shares of an asset that an action of 1 trades; None: as many as the N-th
+            part of the initial cash buys at the episode's first close.
+        cost: part of the value of a trade that it costs.
+        reward_scale: 100 rewards a percent of the initial cash with 1.
+        turbulence_limit: turbulence (``Market.turbulence``, about 1 on average) above which all is
+            sold and nothing is bought; None for no limit. With a limit, the policy sees the
+            turbulence as a part of it.
+        device: where it lives.
+        seed: of the first days; None takes one from the operating system.
+
+    >>> env = StockTradingEnv(num_envs=2, episode_days=5, seed=0)
+    >>> rows = env.rollout(10)
+    >>> rows["observation"].shape, rows["next", "truncated"][0, :, 0].tolist()
+    (torch.Size([2, 5, 74]), [False, False, False, False, True])
+    """
+
+    #: Resets exactly the rows of a mask, without looking at it on the host.
+    resets_by_mask = True
+
+    def __init__(
+        self,
+        *,
+        num_envs: int = 1,
+        market: str | Market = "synthetic",
+        tickers: Sequence[str] | None = None,
+        index: str | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        episode_days: int | None = 252,
+        initial_cash: float = 1e6,
+        max_stock: int | None = None,
+        cost: float = 1e-3,
+        reward_scale: float = 100.0,
+        turbulence_limit: float | None = None,
+        device: torch.device | str = "cpu",
+        seed: int | None = None,
+    ) -> None:
+        self.market = load_market(market, tickers=tickers, index=index)
+        self._days = self.market.between(start, end)
+        days = self._days.stop - self._days.start
+        counts = {"num_envs": num_envs, "max_stock": max_stock, "episode_days": episode_days}
+        for name, count in counts.items():
+            whole = count is None or (type(count) is int and count >= 1)
+            check(whole, name, "be an integer of 1 or more", count)
+        for name, size in {"initial_cash": initial_cash, "reward_scale": reward_scale}.items():
+            check(0 < size < float("inf"), name, "be above 0", size)
+        check(0 <= cost < 1, "cost", "be in [0, 1)", cost)
+        positive = turbulence_limit is None or turbulence_limit > 0
+        check(positive, "turbulence_limit", "be above 0, or None", turbulence_limit)
+        check(days >= 2, "end", f"leave two days at least, of {self.market.span}", end)
+        fits = episode_days is None or episode_days < days
+        must = f"be below the {days} days from `start` to `end`"
+        check(fits, "episode_days", must, episode_days, "set episode_days, or None for all days")
+        super().__init__(device=device, batch_size=[num_envs])
+        self.num_envs, self.initial_cash, self.cost = num_envs, float(initial_cash), float(cost)
+        self.max_stock, self.turbulence_limit = max_stock, turbulence_limit
+        self._one_episode = episode_days is None
+        self.episode_days = days - 1 if episode_days is None else episode_days
+        self._reward_scale = reward_scale / self.initial_cash
+        self._load()
+        self.action_low = np.full(self._assets, -1.0, np.float32)
+        self.action_high = -self.action_low
+        self._make_specs()
+        self._make_state(seed)
+
+    def _load(self) -> None:
+        part, device = self._days, self.device
+        #: Days on which there is trading.
+        self.dates = self.market.dates[part]
+        close, features = self.market.close[part], self.market.features[part]
+        self._assets = close.shape[1]
+        self._close = torch.tensor(close, device=device)
+        seen = torch.tensor(features, dtype=torch.float32, device=device).flatten(1)
+        self._stops: Tensor | None = None
+        if self.turbulence_limit is not None:
+            turbulence = torch.tensor(self.market.turbulence[part], device=device).unsqueeze(-1)
+            self._stops = turbulence > self.turbulence_limit
+            seen = torch.cat([seen, (turbulence / self.turbulence_limit).to(seen.dtype)], -1)
+        self._seen = seen
+
+    def _make_specs(self) -> None:
+        rows, largest = self.num_envs, torch.iinfo(torch.int64).max
+
+        def composite(**specs: Any) -> Composite:
+            return Composite(specs, shape=(rows,)).to(self.device)
+
+        width = 2 + 2 * self._assets + self._seen.shape[1]
+        self.observation_spec = composite(
+            observation=Unbounded((rows, width)),
+            step_count=Bounded(0, largest, (rows, 1), dtype=torch.int64),
+            episode_reward=Unbounded((rows, 1)),
+        )
+        action = Bounded(-1.0, 1.0, (rows, self._assets), dtype=torch.float32)
+        self.action_spec = composite(action=action)
+        self.reward_spec = composite(reward=Unbounded((rows, 1)))
+        names = ("done", "terminated", "truncated")
+        self.done_spec = composite(
+            **{name: Categorical(2, (rows, 1), dtype=torch.bool) for name in names}
+        )
+
+    def _make_state(self, seed: int | None) -> None:
+        rows, device = self.num_envs, self.device
+        self._generator = torch.Generator(device)
+        self._set_seed(seed)
+        self._day = torch.zeros(rows, dtype=torch.int64, device=device)
+        #: Cash `[num_envs, 1]`, in float64 as all money.
+        self.cash = torch.full((rows, 1), self.initial_cash, dtype=torch.float64, device=device)
+        #: Shares `[num_envs, N]`, whole numbers, and shares of a full action.
+        self.shares = torch.zeros(rows, self._assets, dtype=torch.float64, device=device)
+        self._price = torch.ones_like(self.shares)
+        self.lots = torch.zeros_like(self.shares)
+        #: Money that the last step traded, bought and sold, `[num_envs, 1]`.
+        self.traded = torch.zeros_like(self.cash)
+        #: Cash and the value of holdings, `[num_envs, 1]`.
+        self.total = self.cash
+        self._step_count = torch.zeros(rows, 1, dtype=torch.int64, device=device)
+        self._episode_reward = torch.zeros(rows, 1, device=device)
+
+    @property
+    def day(self) -> Tensor:
+        """Day of each account, an index into `dates`, `[num_envs]`."""
+        return self._day
+
+    # Nothing below writes in place: what is handed out stays as it was.
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDict:
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        if mask is None:
+            mask = torch.ones_like(self._step_count, dtype=torch.bool)
+        last = 1 if self._one_episode else len(self._close) - self.episode_days
+        # The same number for any mask.
+        first = torch.randint(last, self._day.shape, generator=self._generator, device=self.device)
+        self._day = torch.where(mask.view(-1), first, self._day)
+        self._price = self._close.index_select(0, self._day)
+        self.lots = torch.where(mask, self._lots_at(self._price), self.lots)
+        self.cash = self.cash.masked_fill(mask, self.initial_cash)
+        self.shares = self.shares.masked_fill(mask, 0.0)
+        self.traded = self.traded.masked_fill(mask, 0.0)
+        self.total = self.total.masked_fill(mask, self.initial_cash)
+        self._step_count = self._step_count.masked_fill(mask, 0)
+        self._episode_reward = self._episode_reward.masked_fill(mask, 0.0)
+        return self._outcome(self.shares * self._price, torch.zeros_like(mask))
+
+    def _lots_at(self, price: Tensor) -> Tensor:
+        if self.max_stock is not None:
+            return torch.full_like(price, float(self.max_stock))
+        share = self.initial_cash / self._assets / (1.0 + self.cost)
+        return (share / price).floor().clamp_(min=1.0)
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        self._trade(tensordict.get("action").detach(), self._price)
+        self._day = (self._day + 1).clamp_(max=len(self._close) - 1)
+        self._price = self._close.index_select(0, self._day)
+        holdings = self.shares * self._price
+        total = self.cash + holdings.sum(-1, keepdim=True)
+        reward = ((total - self.total) * self._reward_scale).float()
+        self.total = total
+        self._step_count = self._step_count + 1
+        self._episode_reward = self._episode_reward + reward
+        truncated = self._step_count >= self.episode_days
+        return self._outcome(holdings, truncated).set("reward", reward)
+
+    def _trade(self, action: Tensor, price: Tensor) -> None:
+        wanted = (action.clamp(-1.0, 1.0) * self.lots).round_()
+        bought = wanted.clamp(min=0.0)
+        sold = torch.minimum(bought - wanted, self.shares)
+        if self._stops is not None:
+            stop = self._stops.index_select(0, self._day)
+            sold = torch.where(stop, self.shares, sold)
+            bought = bought.masked_fill(stop, 0.0)
+        revenue = (sold * price).sum(-1, keepdim=True)
+        cash = self.cash + (1.0 - self.cost) * revenue
+        asked = (1.0 + self.cost) * (bought * price).sum(-1, keepdim=True)
+        filled = torch.where(asked > cash, cash / asked, 1.0)
+        bought = (bought * filled).floor_()
+        spent = (bought * price).sum(-1, keepdim=True)
+        # The sum over floors is within cash but for the last bit of a float64.
+        self.cash = (cash - (1.0 + self.cost) * spent).clamp_(min=0.0)
+        self.shares = self.shares + (bought - sold)
+        self.traded = revenue + spent
+
+    def _outcome(self, holdings: Tensor, truncated: Tensor) -> TensorDict:
+        values = {
+            "observation": self._observation(holdings),
+            "step_count": self._step_count,
+            "episode_reward": self._episode_reward,
+            "done": truncated,
+            "terminated": torch.zeros_like(truncated),
+            "truncated": truncated.clone(),
+        }
+        return TensorDict(values, self.batch_size, device=self.device)
+
+    def _observation(self, holdings: Tensor) -> Tensor:
+        # Written into one tensor: to put parts together costs as much as all of a step's trades.
+        seen, assets = self._seen, self._assets
+        width = 2 + 2 * assets + seen.shape[1]
+        out = torch.empty(self.num_envs, width, dtype=seen.dtype, device=self.device)
+        cash, growth, held, lots, features = out.split([1, 1, assets, assets, seen.shape[1]], -1)
+        share = assets / self.total
+        torch.div(self.cash, self.total, out=cash)
+        growth.copy_((self.total / self.initial_cash).log_())
+        torch.mul(holdings, share, out=held)
+        torch.mul(self.lots, self._price, out=lots).mul_(share)
+        torch.index_select(seen, 0, self._day, out=features)
+        return out
