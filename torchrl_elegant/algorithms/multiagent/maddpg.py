@@ -7,8 +7,8 @@ from typing import Any
 
 from torchrl.data import TensorSpec
 
-from torchrl_elegant.algorithms.ddpg import DDPGConfig
 from torchrl_elegant.algorithms.base import option
+from torchrl_elegant.algorithms.ddpg import DDPGConfig
 from torchrl_elegant.algorithms.multiagent.base import TeamCriticOptions
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.algorithms.td3 import TD3Config
