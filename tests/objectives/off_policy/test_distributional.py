@@ -157,7 +157,7 @@ def test_loss_and_gradients_are_those_of_a_plain_reference(kind):
     with torch.no_grad():
         for param in loss.target_qvalue_network_params.values(True, True):
             param.add_(0.3 * torch.randn_like(param))
-    own = [p for p in loss.qvalue_network_params.parameters()]
+    own = list(loss.qvalue_network_params.parameters())
     state = torch.get_rng_state()
     found = torch.autograd.grad(loss.critic_terms(batch)["loss_qvalue"], own)
     torch.set_rng_state(state)
