@@ -42,7 +42,7 @@ def per_seed(results: Sequence[Result]) -> str:
         lines.append(
             f"| {shown(result['algorithm'])} | {result['seed']} | {final['return_mean']:.1f} | "
             f"{final['return_std']:.1f} | {last['frames']:.0f} | {last['updates']:.0f} | "
-            f"{last['seconds'] / 60:.1f} |"
+            f"{last['seconds'] / 60:.2f} |"
         )
     return "\n".join(lines)
 

@@ -67,10 +67,10 @@ def tuned_of(algorithm: str, words: Sequence[str]) -> dict[str, Any]:
     from torchrl_elegant.algorithms.tuned import tuned_settings
 
     given = dict(word.split("=", 1) for word in words)
-    if given.get("tuned") != "true":
+    if given.get("tuned") not in ("true", "simulator"):
         return {}
     name = algorithm.removeprefix(SB3).removeprefix("_plain:").removesuffix("_plain")
-    return tuned_settings(name, given["env"])
+    return tuned_settings(name, given["env"] if given["tuned"] == "true" else "simulator")
 
 
 def folder_name(algorithm: str, words: Sequence[str], episodes: int) -> str:

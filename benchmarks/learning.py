@@ -44,6 +44,15 @@ TASKS: dict[str, tuple[str, ...]] = {
     "hopper": ("env=Hopper-v5", "tuned=true"),
     "halfcheetah": ("env=HalfCheetah-v5", "tuned=true"),
     "chasing": ("env=elegant/chasing", "tuned=true"),
+    # Time to a threshold: a run ends where an evaluation reaches it.
+    "chasing_at_scale": (
+        "env=elegant/chasing",
+        "tuned=true",
+        "num_envs=1024",
+        "target_return=10.0",
+        "eval_interval=131072",
+        "eval_episodes=8",
+    ),
     # For algorithms with a replay buffer: a fifth of the frames, and nets as small as the machine.
     "hopper_200k": (
         "env=Hopper-v5",

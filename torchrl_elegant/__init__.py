@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         QMIXConfig,
         REDQConfig,
         SACConfig,
+        SymmetryConfig,
         TD3Config,
         VDNConfig,
     )
@@ -83,6 +84,7 @@ __all__ = [
     "RunConfig",
     "SACConfig",
     "StopOnPlateau",
+    "SymmetryConfig",
     "TD3Config",
     "Trial",
     "VDNConfig",
@@ -121,6 +123,7 @@ _HOMES = {
     "PPOConfig": "algorithms",
     "REDQConfig": "algorithms",
     "SACConfig": "algorithms",
+    "SymmetryConfig": "algorithms",
     "TD3Config": "algorithms",
     "make_env": "envs",
     "Callback": "runs",

@@ -7,8 +7,8 @@ import pytest
 
 from torchrl_elegant import tuned
 from torchrl_elegant.algorithms import ALGORITHMS
-from torchrl_elegant.algorithms.tuned import TUNED
-from torchrl_elegant.cli.training import train_command
+from torchrl_elegant.algorithms.tuned import SIMULATOR, TUNED
+from torchrl_elegant.cli.training import parse_training, train_command
 from torchrl_elegant.trainers.family import family_of
 from torchrl_elegant.trainers.ranks import Ranks
 from torchrl_elegant.trainers.run_config import RunConfig
@@ -44,6 +44,21 @@ def test_every_algorithm_has_settings_that_hold_together_for_all_it_can_play(alg
         config, run = tuned(algorithm, env)
         assert type(config) is ALGORITHMS[algorithm]
         family_of(RunConfig(env=env, **run), config, Ranks())
+
+
+@pytest.mark.parametrize("algorithm", SIMULATOR)
+def test_settings_for_simulators_hold_together(algorithm):
+    config, run = tuned(algorithm, "simulator")
+    assert type(config) is ALGORITHMS[algorithm]
+    family_of(RunConfig(env="any", **run), config, Ranks())
+    words = ["tuned=simulator", "env=Pendulum-v1", "num_envs=2048"]
+    options = parse_training(words, default=algorithm)
+    assert (options.config, options.run.num_envs) == (config, 2048)
+
+
+def test_an_algorithm_without_settings_for_simulators_says_so():
+    with pytest.raises(ValueError, match="`tuned` must not be simulator with redq; there are such"):
+        tuned("redq", "simulator")
 
 
 def test_no_table_has_an_environment_that_its_algorithm_cannot_play():

@@ -8,15 +8,20 @@ import pytest
 import torch
 from no_sync import NoSync
 
-from torchrl_elegant import PPOConfig, SACConfig, Trial
+from torchrl_elegant import PPOConfig, SACConfig, SymmetryConfig, TD3Config, Trial
 from torchrl_elegant.functional import devices
 
 OPTIONS = {"normalize_observation": True, "normalize_value": True, "reward_scale": 0.5}
 SMALL = {"num_cells": (8,), "batch_size": 64}
+ATOMS = {"warmup": 64, "updates_per_frame": 1 / 32, "atoms": 5}
+MIRROR = SymmetryConfig(observation=(1, -2, 3, -4, 5, -6), action=(1, -2), weight=0.1)
 CONFIGS = {
     "ppo": PPOConfig(**SMALL),
     "ppo with options": PPOConfig(**SMALL, **OPTIONS, epochs=2, clip_value=0.2, lr=(3e-4, 0.0)),
     "ppo whose rate follows": PPOConfig(**SMALL, epochs=2, lr_kl=0.01),
+    "ppo with symmetry": PPOConfig(**SMALL, normalize_observation=True, symmetry=MIRROR),
+    "sac of distributions": SACConfig(**SMALL, **ATOMS),
+    "td3 at scale": TD3Config(**SMALL, **ATOMS, noise="mixed", actor_q="min"),
     "sac": SACConfig(**SMALL, warmup=64, updates_per_frame=1 / 32),
     "sac with options": SACConfig(
         **SMALL, **OPTIONS, warmup=64, updates_per_frame=1 / 32, n_steps=3, priority_alpha=0.6

@@ -20,6 +20,7 @@ from torchrl_elegant.algorithms.redq import REDQConfig
 from torchrl_elegant.algorithms.registry import ALGORITHMS, register, that_take
 from torchrl_elegant.algorithms.sac import SACConfig
 from torchrl_elegant.algorithms.schedules import ActorSchedule, CriticTrust, EveryUpdate, Ramp
+from torchrl_elegant.algorithms.symmetry import SymmetryConfig
 from torchrl_elegant.algorithms.td3 import TD3Config
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "REDQConfig",
     "Ramp",
     "SACConfig",
+    "SymmetryConfig",
     "TD3Config",
     "VDNConfig",
     "register",

@@ -36,6 +36,7 @@ _FRAMES = 16
 # Exponent with which priorities still have numbers.
 _POWER = 10
 # Updates of a frame: with more, a run would never come to its second evaluation.
+_WIDEST = 1e30  # Between atoms, float32 still has numbers.
 _MOST, _NEVER_ENDS = 10_000, "no run would come to its end with more"
 
 
@@ -288,3 +289,45 @@ class PeriodicActorConfig(ActorCriticConfig):
 
     def build_schedule(self) -> ActorSchedule:
         return EveryUpdate(period=self.actor_period)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistributionalConfig(ActorCriticConfig):
+    """Options of algorithms whose critics may predict distributions of returns."""
+
+    atoms: int | None = option(
+        None,
+        "returns that critics tell apart, evenly spaced, each with a probability (C51); none: "
+        "critics predict a value alone; try 101",
+        topic="critics",
+        low=2,
+        high=10_000,
+    )
+    v_min: float = option(-10.0, "smallest of these returns, as rewards are learned from")
+    v_max: float = option(10.0, "largest of these returns")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.atoms is None:
+            check_unused(self, "v_min", "v_max", mode="atoms=none", other="atoms=101")
+            return
+        must = f"lie below v_max ({self.v_max})"
+        check(self.v_min < self.v_max, "v_min", must, self.v_min)
+        wide = self.v_max - self.v_min < _WIDEST
+        check(wide, "v_max", f"exceed v_min by less than {_WIDEST:g}", self.v_max)
+        mode, other = f"atoms={self.atoms}, whose loss is a cross-entropy", "atoms=none"
+        check_unused(self, "loss_function", mode=mode, other=other)
+        own = "critic" not in (self.networks or {})
+        must = "hold no critic with atoms, which are those of a critic of this package"
+        check(own, "networks", must, sorted(self.networks or ()), "set atoms=none")
+
+    @property
+    def settled(self) -> tuple[str, ...]:
+        return (*super().settled, "atoms", "v_min", "v_max")
+
+    def build_critic(self, env: EnvBase) -> nn.Module:
+        if self.atoms is None:
+            return super().build_critic(env)
+        networks = self.network_options(self.critic_keys, of="critics")
+        atoms = {"atoms": self.atoms, "v_min": self.v_min, "v_max": self.v_max}
+        return build_critic(env, num_critics=self.members, **networks, **atoms)

@@ -15,6 +15,7 @@ from torchrl.objectives.utils import ValueEstimators
 from torchrl_elegant.algorithms.adam import LeanAdam
 from torchrl_elegant.algorithms.base import AlgorithmConfig, Parts, check, check_unused, option
 from torchrl_elegant.algorithms.schedules import Ramp, ramp_lr, ramp_to
+from torchrl_elegant.algorithms.symmetry import SymmetryConfig
 from torchrl_elegant.config.rates import Rate, ends_of, first_of
 from torchrl_elegant.modules import (
     ForeignActor,
@@ -72,6 +73,9 @@ class OnPolicyConfig(AlgorithmConfig):
         "gae", "estimator of the advantages; vtrace corrects for data of an older policy"
     )
     normalize_advantage: bool = option(True, "scale the advantages of each update to mean 0, std 1")
+    symmetry: SymmetryConfig | None = option(
+        None, "learn that the mirror image of what is good is as good", topic="symmetry"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,9 +85,24 @@ class OnPolicyConfig(AlgorithmConfig):
         way_out = "a single advantage has no spread: raise batch_size or unset normalize_advantage"
         check(single, "batch_size", "exceed 1 to normalize", self.batch_size, way_out)
 
+        if self.symmetry is not None:
+            must = "be false with symmetry"
+            check(not self.recurrent, "recurrent", f"{must}: a memory has no mirror image", True)
+            check(self.hterm is None, "hterm", must, "true")
+            scaled = self.normalize_observation and not self.symmetry.augment
+            must = "be false with symmetry.augment=false: its scales would not suit mirror images"
+            check(not scaled, "normalize_observation", must, True, "set symmetry.augment=true")
+
     @property
     def settled(self) -> tuple[str, ...]:
         return (*super().settled, "log_std")
+
+    def assemble(self, env: EnvBase) -> Parts:
+        parts = super().assemble(env)
+        if self.symmetry is not None:
+            # First: scales are those of rollouts with their mirror images.
+            parts.add_ons.insert(0, self.symmetry.build(env, parts.loss))
+        return parts
 
     def sequence_loss(self, loss: Any) -> SequenceLoss:
         return RolloutSequenceLoss(loss, length=self.sequence_length)

@@ -12,6 +12,7 @@ from torchrl.envs import EnvBase
 from torchrl_elegant.algorithms.base import check, check_unused, option
 from torchrl_elegant.algorithms.off_policy import (
     ActorCriticConfig,
+    DistributionalConfig,
     OffPolicyConfig,
     PeriodicActorConfig,
 )
@@ -104,7 +105,7 @@ class EntropyRegularizedConfig(ActorCriticConfig, TemperatureConfig):
 
 @register("sac")
 @dataclass(frozen=True, kw_only=True)
-class SACConfig(PeriodicActorConfig, EntropyRegularizedConfig):
+class SACConfig(DistributionalConfig, PeriodicActorConfig, EntropyRegularizedConfig):
     """Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905).
 
     >>> from torchrl_elegant.envs import make_env

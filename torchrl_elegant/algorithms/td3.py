@@ -9,6 +9,7 @@ from torchrl.data import TensorSpec
 
 from torchrl_elegant.algorithms.base import option
 from torchrl_elegant.algorithms.ddpg import DDPGConfig
+from torchrl_elegant.algorithms.off_policy import DistributionalConfig
 from torchrl_elegant.algorithms.registry import register
 from torchrl_elegant.objectives import LeanSoftUpdate, TD3Loss
 from torchrl_elegant.objectives.off_policy.base import OffPolicyLoss
@@ -16,7 +17,7 @@ from torchrl_elegant.objectives.off_policy.base import OffPolicyLoss
 
 @register("td3")
 @dataclass(frozen=True, kw_only=True)
-class TD3Config(DDPGConfig):
+class TD3Config(DistributionalConfig, DDPGConfig):
     """Twin delayed DDPG (Fujimoto et al. 2018, arXiv:1802.09477): DDPG with several critics, a
     smoothed target, and an actor that follows with all target networks at every second update.
 

@@ -113,6 +113,33 @@ _DDPG: dict[str, Settings] = {
     "Swimmer-v5": {**FAR, "warmup": 10_000, "total_frames": 500_000},
     **each_walker({"warmup": 10_000, "total_frames": 1_000_000}),
 }
+# The recipe of FastTD3 below, with nets, batches and a discount for a task as small as this.
+_TD3: dict[str, Settings] = {
+    **_DDPG,
+    "elegant/chasing": {
+        "num_envs": 1_024,
+        "frames_per_batch": 4_096,
+        "num_cells": (64, 64),
+        "layer_norm": "critics",
+        "batch_size": 1_024,
+        "buffer_size": 1_048_576,
+        "warmup": 16_384,
+        "updates_per_frame": 2 / 1_024,
+        "actor_lr": (1e-3, 0.0),
+        "critic_lr": (1e-3, 0.0),
+        "gamma": 0.9,
+        "tau": 0.05,
+        "actor_q": "min",
+        "noise": "mixed",
+        "noise_std": 0.4,
+        "atoms": 51,
+        "v_min": -5.0,
+        "v_max": 15.0,
+        "reward_scale": 20.0,
+        "normalize_observation": True,
+        "total_frames": 1_048_576,
+    },
+}
 # Values that still move at the end make a policy that has been good play badly by chance.
 _DQN: dict[str, Settings] = {
     "CartPole-v1": {
@@ -140,6 +167,7 @@ OFF_POLICY: Mapping[str, Mapping[str, Settings]] = {
     "modsac": _MODSAC,
     "redq": _REDQ,
     "sac": _SAC,
+    "td3": _TD3,
 }
 
 
@@ -237,6 +265,65 @@ TEAMS: Mapping[str, Mapping[str, Settings]] = {
     "vdn": {"vmas/*": _TEAM},
 }
 
+# Two updates of a large batch for each step of all environments.
+_AT_SCALE = {
+    **_SCALED,
+    "num_envs": 1_024,
+    "updates_per_frame": 2 / 1_024,
+    "warmup": 10_240,
+    "actor_period": 2,
+    "atoms": 101,
+    "v_min": -10.0,
+    "v_max": 10.0,
+    "total_frames": 20_480_000,
+}
+#: Settings for simulators of thousands of environments, by algorithm: FastTD3 (Seo et al. 2025,
+#: arXiv:2505.22642), FlashSAC (Kim et al. 2026, arXiv:2604.04539) and PPO as in rsl_rl (Rudin et
+#: al. 2021, arXiv:2109.11978). Rewards are scaled, so that one range of values suits many tasks.
+SIMULATOR: Mapping[str, Settings] = {
+    "ppo": {
+        **_SCALED,
+        "num_envs": 4_096,
+        "frames_per_batch": 4_096 * 24,
+        "batch_size": 4_096 * 6,
+        "epochs": 5,
+        "lr": 1e-3,
+        "lr_kl": 0.01,
+        "max_grad_norm": 1.0,
+        "critic_coeff": 1.0,
+        "clip_value": 0.2,
+        "entropy_coeff": 0.005,
+        "num_cells": (512, 256, 128),
+        "activation": "elu",
+        "total_frames": 98_304_000,
+    },
+    "sac": {
+        **_AT_SCALE,
+        "batch_size": 2_048,
+        "num_cells": (256, 256, 256),
+        "layer_norm": "all",
+        "actor_lr": (3e-4, 1.5e-4, "cosine"),
+        "critic_lr": (3e-4, 1.5e-4, "cosine"),
+        "alpha": 0.01,
+        "tau": 0.01,
+    },
+    "td3": {
+        **_AT_SCALE,
+        "batch_size": 32_768,
+        "num_cells": (512, 256, 128),
+        "layer_norm": "critics",
+        "actor_lr": 3e-4,
+        "critic_lr": 3e-4,
+        "tau": 0.1,
+        "actor_q": "min",
+        "policy_noise": 0.001,
+        "noise": "mixed",
+        "noise_std": 0.4,
+        "noise_least": 0.001,
+    },
+}
+
+
 #: Settings by algorithm and environment; an algorithm without a table takes its parent's. The name
 #: ``prefix/*`` stands for all environments of that prefix that have no settings of their own.
 TUNED: dict[str, Mapping[str, Settings]] = {**OFF_POLICY, **ON_POLICY, **TEAMS}
@@ -258,9 +345,20 @@ def is_tuned(algorithm: str, env: str) -> bool:
 def tuned_settings(algorithm: str, env: str) -> dict[str, Any]:
     """Options of the run and of the algorithm for an environment in the table.
 
+    The name ``simulator`` stands for simulators of any kind, stepped by the thousand.
+
     >>> tuned_settings("modsac", "Pendulum-v1")["num_cells"]
     (64, 64)
+    >>> tuned_settings("td3", "simulator")["atoms"]
+    101
     """
+    if env == "simulator":
+        if algorithm not in SIMULATOR:
+            raise ValueError(
+                f"`tuned` must not be simulator with {algorithm}; there are such settings for "
+                f"{', '.join(SIMULATOR)}"
+            )
+        return dict(SIMULATOR[algorithm])
     for table in _tables(algorithm):
         found = _found(table, env)
         if found is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -55,10 +55,11 @@ class TrainOptions:
     start_from: str | None = option(
         None, "run folder or policy file whose actor's parameters a new run begins with"
     )
-    tuned: bool | None = option(
+    tuned: bool | Literal["simulator"] | None = option(
         None,
-        "start from the tuned settings for this environment; none: only for environments of this "
-        "package, which need them",
+        "start from the tuned settings for this environment; simulator: from those for simulators "
+        "of thousands of environments; none: only for environments of this package, which need "
+        "them",
     )
     seeds: int | None = option(
         None,
@@ -198,7 +199,8 @@ def _preset(options: TrainOptions, algorithm: str, env: str | None) -> dict[str,
     try:
         env = env or usual["env"]
         wanted = is_tuned(algorithm, env) if options.tuned is None else options.tuned
-        return usual | (tuned_settings(algorithm, env) if wanted else {})
+        named = wanted if isinstance(wanted, str) else env
+        return usual | (tuned_settings(algorithm, named) if wanted else {})
     except ValueError as error:
         raise UsageError(str(error)) from error
 

@@ -19,6 +19,11 @@ from torchrl_elegant.functional.categorical import (
     dueling_values,
     uniform_sample,
 )
+from torchrl_elegant.functional.distributional import (
+    categorical_projection,
+    cross_entropy,
+    of_smallest_mean,
+)
 from torchrl_elegant.functional.ensembles import (
     actor_ratio,
     critic_trust,
@@ -79,6 +84,7 @@ __all__ = [
     "area_weights",
     "bellman_target",
     "categorical_entropy",
+    "categorical_projection",
     "categorical_sample",
     "categorical_slope",
     "choose",
@@ -87,6 +93,7 @@ __all__ = [
     "clipped_surrogate_slope",
     "clipped_value_loss",
     "critic_trust",
+    "cross_entropy",
     "discounted_sum",
     "draw_members",
     "dueling_values",
@@ -104,6 +111,7 @@ __all__ = [
     "normal_log_prob",
     "normal_score",
     "normal_slopes",
+    "of_smallest_mean",
     "path_of",
     "perceptron",
     "perceptron_gradient",

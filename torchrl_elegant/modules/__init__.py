@@ -20,9 +20,11 @@ from torchrl_elegant.modules.direct_calls import (
     own_state,
     rows_that_begin,
 )
+from torchrl_elegant.modules.distributional import DistributionalCritic
 from torchrl_elegant.modules.ensemble import EnsembleCritic, EnsembleMLP
 from torchrl_elegant.modules.exploration import (
     GaussianNoise,
+    MixedNoise,
     Noise,
     NoisyActor,
     OrnsteinUhlenbeckNoise,
@@ -69,6 +71,7 @@ __all__ = [
     "CategoricalActor",
     "ConvEncoder",
     "DeterministicActor",
+    "DistributionalCritic",
     "DuelingMLP",
     "EnsembleCritic",
     "EnsembleMLP",
@@ -81,6 +84,7 @@ __all__ = [
     "Inputs",
     "LearnedTemperature",
     "Memory",
+    "MixedNoise",
     "MultiCategoricalActor",
     "NoSpecification",
     "Noise",

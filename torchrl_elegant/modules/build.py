@@ -24,6 +24,7 @@ from torchrl_elegant.modules.bounded_actor import (
     SquashedGaussianActor,
 )
 from torchrl_elegant.modules.categorical import CategoricalActor, DiscreteForm
+from torchrl_elegant.modules.distributional import DistributionalCritic
 from torchrl_elegant.modules.ensemble import EnsembleCritic
 from torchrl_elegant.modules.gaussian import GaussianActor
 from torchrl_elegant.modules.multi_categorical import MultiCategoricalActor
@@ -222,15 +223,18 @@ def build_critic(
     activation: str = "relu",
     hidden_gain: float | None = None,
     in_keys: InKeys = None,
+    **distribution: Any,
 ) -> EnsembleCritic:
     """Builds an ensemble of Q networks for ``env``, over the observations ``in_keys``.
+
+    With ``atoms``, ``v_min`` and ``v_max`` it is a ``DistributionalCritic``.
 
     >>> from torchrl.envs import GymEnv
     >>> build_critic(GymEnv("Pendulum-v1"), num_critics=5, num_cells=(8,)).num_critics
     5
     """
     key, spec = bounded_action(env, algorithm="a Q(s, a) critic")
-    critic = EnsembleCritic(
+    critic = (DistributionalCritic if distribution else EnsembleCritic)(
         observation=observation_shapes(env, in_keys),
         action_shape=spec.shape,
         num_critics=num_critics,
@@ -238,6 +242,7 @@ def build_critic(
         activation=activation,
         hidden_gain=hidden_gain,
         action_key=key,
+        **distribution,
     )
     return _on_device_of(env, critic)
 

@@ -67,6 +67,55 @@ class GaussianNoise(Noise):
         return {"kind": "gaussian", "std": self.scale.item()}
 
 
+class MixedNoise(Noise):
+    r"""Independent noise whose spread differs between rows, and is drawn anew for each episode.
+
+    With a row's :math:`\sigma` uniform in [``least``, ``std``] the action is
+    :math:`a + \sigma \epsilon` (Seo et al. 2025, arXiv:2505.22642, section 2): among thousands of
+    environments some explore far and others hardly at all.
+
+    The spreads are not saved: a copy or a pickle draws its own, and so does a call with actions of
+    another shape. Collectors call ``restart`` where an episode ends.
+
+    Args:
+        std: largest spread.
+        least: smallest spread.
+
+    >>> noise, still = MixedNoise(std=0.5, least=0.1), torch.zeros(4, 10_000)
+    >>> spread = noise(still).std(-1)
+    >>> bool((spread.min() > 0.09) & (spread.max() < 0.51)), len(spread.unique())
+    (True, 4)
+    """
+
+    def __init__(self, *, std: float = 0.4, least: float = 0.0) -> None:
+        super().__init__(name="std", scale=std)
+        if not 0.0 <= least <= std:
+            raise ValueError(f"`least` must lie between 0 and std ({std}), got `{least}`")
+        self.least = float(least)
+        self._part: Tensor | None = None  # of the way from `least` to `std`, `[*B, 1]`
+
+    def forward(self, action: Tensor) -> Tensor:
+        part = self._part
+        if part is None or part.shape[:-1] != action.shape[:-1] or part.device != action.device:
+            self._part = part = torch.rand_like(action[..., :1])
+        return action + torch.randn_like(action) * torch.lerp(
+            torch.full_like(part, self.least), self.scale.expand_as(part), part
+        )
+
+    def restart(self, rows: Tensor) -> None:
+        part = self._part
+        if part is None or part.shape[: rows.ndim] != rows.shape:
+            return  # Actions of another shape draw anew by themselves.
+        rows = rows.to(part.device).view(*rows.shape, *[1] * (part.ndim - rows.ndim))
+        self._part = torch.where(rows, torch.rand_like(part), part)
+
+    def spec_dict(self) -> dict[str, Any]:
+        return {"kind": "mixed", "std": self.scale.item(), "least": self.least}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_part": None}
+
+
 class OrnsteinUhlenbeckNoise(Noise):
     """Noise correlated in time (Uhlenbeck and Ornstein 1930; Lillicrap et al. 2015, section 7).
 
@@ -124,7 +173,11 @@ class OrnsteinUhlenbeckNoise(Noise):
         return {**self.__dict__, "_state": None}
 
 
-NOISES: dict[str, type[Noise]] = {"gaussian": GaussianNoise, "ou": OrnsteinUhlenbeckNoise}
+NOISES: dict[str, type[Noise]] = {
+    "gaussian": GaussianNoise,
+    "mixed": MixedNoise,
+    "ou": OrnsteinUhlenbeckNoise,
+}
 
 
 def make_noise(*, kind: str, **options: Any) -> Noise:

@@ -193,7 +193,7 @@ def tuned(algorithm: str, env: str, **changes: Any) -> tuple[AlgorithmConfig, di
 
     Args:
         algorithm: its registered name.
-        env: an environment in ``TUNED``.
+        env: an environment in ``TUNED``, or ``simulator`` for any that is stepped by the thousand.
         changes: options of either that differ; for a group of options True, False or a mapping of
             the members that differ.
 

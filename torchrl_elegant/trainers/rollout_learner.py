@@ -32,7 +32,7 @@ class RolloutLearner(Learner):
         self.target_kl, self.kl_rate = parts.target_kl, parts.kl_rate
         self._rollout_loss = as_rollout_loss(parts.loss)
         self._rollout_loss.connect(alone if self.ranks is None else self.ranks.gather)
-        self._epochs = 0
+        self._epochs, self._images = 0, 1
 
     def rows(self, rollout: TensorDictBase) -> TensorDictBase:
         """The steps of a rollout ``[*envs, T]``, or sequences of them, with their advantages."""
@@ -41,6 +41,7 @@ class RolloutLearner(Learner):
         shown = rollout.copy()
         for add_on in self.add_ons.values():
             shown = add_on.show_rollout(shown)
+        self._images = shown.numel() // rollout.numel()
         estimated = self._rollout_loss.estimate(shown)
         for add_on in self.add_ons.values():
             add_on.observe_rollout(rollout, estimated)
@@ -53,7 +54,7 @@ class RolloutLearner(Learner):
         if self.kl_rate is not None:
             # A copy: the rate moves on before the numbers are read.
             own["lr"] = self.kl_rate.lr.clone()
-        return self._rollout_loss.report(rows) | own
+        return self._rollout_loss.report(self._collected(rows)) | own
 
     @torch.no_grad()
     def is_far(self, rows: TensorDictBase) -> bool:
@@ -61,13 +62,17 @@ class RolloutLearner(Learner):
         self._epochs += 1
         if self.target_kl is None and self.kl_rate is None:
             return False
-        found = self._rollout_loss.divergence(rows)
+        found = self._rollout_loss.divergence(self._collected(rows))
         if self.ranks is not None:
             # All ranks make the same number of updates.
             found = self.ranks.average_(found)
         if self.kl_rate is not None:
             self.kl_rate.follow(found)
         return self.target_kl is not None and found.item() > self.target_kl
+
+    def _collected(self, rows: TensorDictBase) -> TensorDictBase:
+        """Rows of what was collected, without their mirror images."""
+        return rows if self._images == 1 else rows[: rows.shape[0] // self._images]
 
     @property
     def metric_names(self) -> list[str]:

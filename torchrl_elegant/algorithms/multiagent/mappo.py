@@ -12,6 +12,7 @@ from torchrl_elegant.algorithms.base import Parts, option
 from torchrl_elegant.algorithms.multiagent.base import TeamOptions
 from torchrl_elegant.algorithms.ppo import PPOConfig
 from torchrl_elegant.algorithms.registry import register
+from torchrl_elegant.algorithms.symmetry import SymmetryConfig
 from torchrl_elegant.config.rates import Rate
 from torchrl_elegant.modules.multiagent.build import build_team_value
 from torchrl_elegant.modules.multiagent.critics import Sees
@@ -36,6 +37,8 @@ class MAPPOConfig(TeamOptions, PPOConfig):
     lr: Rate = 5e-4
     epochs: int = 15
     lmbda: float = 0.9
+    # Of single agents.
+    symmetry: SymmetryConfig | None = option(None, has_text=False)
     critic_sees: Sees = option(
         "all", "agents whose observations an agent's critic reads", topic="team"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorDictBase, TensorDictParams
@@ -14,10 +14,24 @@ from torchrl.objectives import LossModule
 from torchrl.objectives.utils import distance_loss
 from torchrl.objectives.value import TD0Estimator
 
-from torchrl_elegant.functional import bellman_target
-from torchrl_elegant.modules import Memory
+from torchrl_elegant.functional import (
+    bellman_target,
+    categorical_projection,
+    cross_entropy,
+    of_smallest_mean,
+)
+from torchrl_elegant.modules import DistributionalCritic, Memory
 from torchrl_elegant.objectives.common.update_loss import UpdateDefaults
 from torchrl_elegant.objectives.off_policy.torchrl_contract import TorchRLContract
+
+
+class Fit(NamedTuple):
+    """Losses of N critics at stored actions, and what they come from."""
+
+    losses: Tensor  # [N, *B]
+    value: Tensor  # [N, *B], without gradients
+    target: Tensor  # [*B]
+    next_value: Tensor  # [*B]
 
 
 class OffPolicyLoss(UpdateDefaults, TorchRLContract, LossModule):
@@ -37,6 +51,17 @@ class OffPolicyLoss(UpdateDefaults, TorchRLContract, LossModule):
     Rows with importance weights w are averaged as in TorchRL, by the sum of the weights. Schaul et
     al. (section 3.4) divide by the largest weight of all and by the number of rows. Both have the
     same direction; here small weights in a whole batch do not shorten its step.
+
+    Over a ``DistributionalCritic`` the whole distribution of the next state moves, and not its mean
+    alone. With its atoms :math:`z_j`, the member i whose mean is smallest and the projection
+    :math:`\Phi` (``categorical_projection``; Bellemare et al. 2017, arXiv:1707.06887):
+
+    .. math::
+
+        m &= \Phi\big(\bar p_i(s'); \; r + \gamma^m (1 - d) (z_j - \alpha \log \pi)\big)  \\
+        \ell_n &= - \sum_j m_j \log p_{n, j}(s, a)
+
+    y is then the mean of m.
 
     ``forward`` gives all terms. A learner that leaves the actor out of an update calls
     ``critic_terms`` alone. A subclass gives both and ``_next_value``, which is :math:`\bar V`.
@@ -72,6 +97,39 @@ class OffPolicyLoss(UpdateDefaults, TorchRLContract, LossModule):
     @abstractmethod
     def _next_value(self, after: TensorDictBase) -> Tensor:
         """Value of the next state, from delayed networks, ``[*B]``."""
+
+    def _next_distribution(self, after: TensorDictBase) -> tuple[Tensor, Tensor | None]:
+        """Outputs of the delayed critics at the next actions, ``[M, *B, K]``, and what the next
+        value loses to their log-probability, ``[*B]``; None for nothing."""
+        raise NotImplementedError
+
+    def _fit(self, tensordict: TensorDictBase) -> Fit:
+        """Losses of the critics at the stored actions."""
+        if self._is_distributional:
+            return self._distribution_fit(tensordict, self._critic.network)
+        with torch.no_grad():
+            next_value = self._next_value(tensordict.get("next"))
+        target = self._target_value(tensordict, next_value)  # [*B]
+        value = self._stored_values(tensordict)  # [N, *B]
+        return Fit(self._distances(value, target), value.detach(), target, next_value)
+
+    def _distribution_fit(self, tensordict: TensorDictBase, critic: DistributionalCritic) -> Fit:
+        action = tensordict.get(self.tensor_keys.action).detach()
+        atoms = critic.atoms(action.device)  # [K]
+        with torch.no_grad():
+            outputs, cost = self._next_distribution(tensordict.get("next"))
+            probs = of_smallest_mean(outputs.softmax(-1), atoms)  # [*B, K]
+            # All of it moves to the reward; the state after the end may be anything, even NaN.
+            ends = tensordict.get(("next", self.tensor_keys.terminated))
+            probs = probs.masked_fill(ends, 1.0 / len(atoms))
+            ahead = atoms.view(-1, *[1] * (probs.ndim - 1)).expand(-1, *probs.shape[:-1])
+            ahead = ahead if cost is None else ahead - cost  # [K, *B]
+            moved = self._target_value(tensordict, ahead).movedim(0, -1)  # [*B, K]
+            target = categorical_projection(probs, moved, low=critic.v_min, high=critic.v_max)
+        logits = self._critic.online_logits(tensordict, action)  # [N, *B, K]
+        value = logits.detach().softmax(-1) @ atoms
+        next_value = (probs * ahead.movedim(0, -1)).sum(-1)
+        return Fit(cross_entropy(target, logits), value, target @ atoms, next_value)
 
     def memories(self) -> dict[NestedKey, Memory]:
         """Memories of the networks that learn, by the entry that each writes."""

@@ -100,6 +100,16 @@ class OwnEnsemble(OwnNetwork):
     ) -> Tensor:
         return self.delayed.values(self.delayed_inputs(tensordict), action, members)
 
+    def online_logits(self, tensordict: TensorDictBase, action: Tensor) -> Tensor:
+        """Outputs of a ``DistributionalCritic``, ``[N, *B, K]``."""
+        return self.network.logits(self.inputs(tensordict), action)
+
+    def target_logits(
+        self, tensordict: TensorDictBase, action: Tensor, members: Tensor | None = None
+    ) -> Tensor:
+        """Outputs of the delayed copy of a ``DistributionalCritic``, ``[N, *B, K]``."""
+        return self.delayed.logits(self.delayed_inputs(tensordict), action, members)
+
     @property
     def keys(self) -> list[NestedKey]:
         return self._online.network.in_keys[:-1]  # the last is the action

@@ -10,7 +10,7 @@ from tensordict.nn import TensorDictModuleBase, dispatch
 from torch import Tensor
 from torchrl.data import TensorSpec
 
-from torchrl_elegant.modules import EnsembleCritic, Temperature
+from torchrl_elegant.modules import DistributionalCritic, EnsembleCritic, Temperature
 from torchrl_elegant.objectives.common.keys import REDQKeys
 from torchrl_elegant.objectives.off_policy.sac import SACLoss
 
@@ -89,6 +89,11 @@ class REDQLoss(SACLoss):
         use_prioritized_weights: str | bool = "auto",
         scalar_output_mode: str | None = None,
     ) -> None:
+        if isinstance(qvalue_network, DistributionalCritic):
+            raise ValueError(
+                "`qvalue_network` must predict values, got `DistributionalCritic`; its losses are "
+                "SACLoss and TD3Loss"
+            )
         if isinstance(qvalue_network, EnsembleCritic):
             num_qvalue_nets = qvalue_network.num_critics
         super().__init__(

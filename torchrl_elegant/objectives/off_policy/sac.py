@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrl.data import TensorSpec
 
 from torchrl_elegant.functional import draw_members, reduce_members, soft_value
-from torchrl_elegant.modules import EnsembleCritic, Temperature
+from torchrl_elegant.modules import DistributionalCritic, EnsembleCritic, Temperature
 from torchrl_elegant.objectives.common.keys import ActorCriticKeys, keys_of
 from torchrl_elegant.objectives.off_policy.own_networks import actor_calls, critic_calls
 from torchrl_elegant.objectives.off_policy.temperature import TemperatureLoss, temperature_from
@@ -45,6 +45,8 @@ class SACLoss(TemperatureLoss):
       ``MLP`` in a ``ValueOperator`` and in a ``ProbabilisticActor`` with a ``TanhNormal``
       (``benchmarks/swapped_import.py``). All others work as in TorchRL;
     - ``target_members``, ``actor_q`` and ``temperature`` are new;
+    - over a ``DistributionalCritic`` it learns distributions of returns; ``OffPolicyLoss`` has the
+      equation;
     - ``skip_done_states`` skips terminated states, and truncated ones only where they were not
       observed (not finite); TorchRL lets the actor see zeros in every truncated state;
     - an actor of this package leaves nothing in the batch; any other leaves what its distribution
@@ -133,6 +135,11 @@ class SACLoss(TemperatureLoss):
         self.scalar_output_mode, self.skip_done_states = scalar_output_mode, skip_done_states
         self.deactivate_vmap = deactivate_vmap
         self.target_members, self.actor_q = target_members, actor_q
+        if skip_done_states and isinstance(qvalue_network, DistributionalCritic):
+            raise ValueError(
+                "`skip_done_states` must be False over a DistributionalCritic, got `True`; it "
+                "takes any last state of an episode that terminates"
+            )
         own = self._own_members(qvalue_network)
         self.num_qvalue_nets = own or num_qvalue_nets
         self._check_members()
@@ -192,18 +199,19 @@ class SACLoss(TemperatureLoss):
         values = self._critic.target(after, action, members)  # [M, *B]
         return soft_value(reduce_members(values, self.target_rule), self._alpha, log_prob)
 
+    def _next_distribution(self, after: TensorDictBase) -> tuple[Tensor, Tensor | None]:
+        action, log_prob = self._actor.sample(after)
+        members = draw_members(self.num_qvalue_nets, self.target_members, action.device)
+        return self._critic.target_logits(after, action, members), self._alpha * log_prob
+
     def _qvalue_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
         """Equation (5), summed over the members."""
         self._bound_temperature()
-        with torch.no_grad():
-            next_value = self._next_value(tensordict.get("next"))
-        target = self._target_value(tensordict, next_value)  # [*B]
-        value = self._stored_values(tensordict)  # [N, *B]
-        losses = self._distances(value, target)
-        error = value.detach() - target
-        metadata = {"error": error, "target": target, "next_value": next_value}
+        fit = self._fit(tensordict)
+        error = fit.value - fit.target
+        metadata = {"error": error, "target": fit.target, "next_value": fit.next_value}
         metadata["td_error"] = error.abs().amax(0)
-        return self._reduce(self._over_members(losses, "sum"), tensordict), metadata
+        return self._reduce(self._over_members(fit.losses, "sum"), tensordict), metadata
 
     def _actor_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
         """Equation (7); reaches the actor alone. Metadata: ``log_prob``, ``alpha``, ``value``."""

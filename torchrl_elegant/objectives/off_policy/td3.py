@@ -42,6 +42,8 @@ class TD3Loss(OffPolicyLoss):
       parameter swaps, and so are TorchRL's usual networks, an ``MLP`` in a ``ValueOperator`` and
       before a ``TanhModule`` (``benchmarks/swapped_import.py``); others work as in TorchRL;
     - such an actor brings its bounds: ``bounds`` and ``action_spec`` may both be left out;
+    - over a ``DistributionalCritic`` it learns distributions of returns, as FastTD3 does (Seo et
+      al. 2025, arXiv:2505.22642); ``OffPolicyLoss`` has the equation;
     - ``td_error`` and the priority, the largest over the members, are absolute and not squared;
     - ``actor_q`` is new.
 
@@ -156,14 +158,14 @@ class TD3Loss(OffPolicyLoss):
         data, action = self._actor.target(after)
         return reduce_members(self._critic.target(data, self._smoothed(action)), "min")
 
+    def _next_distribution(self, after: TensorDictBase) -> tuple[Tensor, Tensor | None]:
+        data, action = self._actor.target(after)
+        return self._critic.target_logits(data, self._smoothed(action)), None
+
     def _qvalue_loss(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
-        with torch.no_grad():
-            next_value = self._next_value(tensordict.get("next"))
-        target = self._target_value(tensordict, next_value)  # equation (10), [*B]
-        value = self._stored_values(tensordict)  # [N, *B]
-        losses = self._distances(value, target)
-        about = self._about_critics(value.detach(), target, next_value)
-        return self._reduce(losses.sum(0), tensordict), about
+        fit = self._fit(tensordict)  # towards equation (10)
+        about = self._about_critics(fit.value, fit.target, fit.next_value)
+        return self._reduce(fit.losses.sum(0), tensordict), about
 
     def _stored_values(self, tensordict: TensorDictBase) -> Tensor:
         # An action that the actor has just written leads back to it, and is data here.

@@ -13,6 +13,7 @@ from torch import Tensor
 from torchrl.objectives.utils import ValueEstimators, dispatch_value_estimator
 
 from torchrl_elegant.functional import path_of
+from torchrl_elegant.modules import DistributionalCritic
 from torchrl_elegant.objectives.common.bound_networks import BoundNetworks
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class TorchRLContract(BoundNetworks):
     tensor_keys: Any
     critic_name = "qvalue_network"
     terms: tuple[str, ...]  # names of all that an update gives
+    _is_distributional: bool = False
     _in_keys: list[NestedKey] | None = None
     _out_keys: list[NestedKey] | None = None
 
@@ -45,6 +47,11 @@ class TorchRLContract(BoundNetworks):
         self, value_type: ValueEstimators | None = None, **hyperparams: Any
     ) -> Self:
         value_type, hyperparams = self._prepare_value_estimator_kwargs(value_type, **hyperparams)
+        if self._is_distributional and value_type not in (None, ValueEstimators.TD0):
+            raise ValueError(
+                f"`value_type` must be TD0 over a DistributionalCritic, got `{value_type}`; for "
+                "longer returns fold the rows by MultiStepFold"
+            )
         if value_type is not None:
             known = vars(self.tensor_keys) | {"value": self.tensor_keys.value}
             dispatch_value_estimator(
@@ -69,6 +76,7 @@ class TorchRLContract(BoundNetworks):
     ) -> None:
         """Register both networks as TorchRL does, the critic with ``copies`` of it, or as it is."""
         delay_actor, name = self.delay_actor, self.critic_name
+        self._is_distributional = isinstance(critic, DistributionalCritic)
         self.convert_to_functional(actor, "actor_network", create_target_params=delay_actor)
         apart = list(actor.parameters()) if separate_losses else None
         self.convert_to_functional(
