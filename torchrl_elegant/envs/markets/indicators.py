@@ -124,9 +124,12 @@ def turbulence(close: Array, *, days: int = _YEAR) -> Array:
     returns = log_returns(close)[1:]
     length, assets = returns.shape
     found = np.zeros(len(close))
-    windows = np.lib.stride_tricks.sliding_window_view(returns, days, 0) if length > days else []
+    if length <= days:
+        return found
+    windows = np.lib.stride_tricks.sliding_window_view(returns, days, 0)
+    # Not more than 64 MiB at a time.
     chunk = max(1, 2**23 // (assets * max(assets, days)))
-    for first in range(0, max(0, length - days), chunk):
+    for first in range(0, length - days, chunk):
         past = windows[first : min(first + chunk, length - days)]  # [c, N, days]
         center = past.mean(-1, keepdims=True)
         apart = past - center

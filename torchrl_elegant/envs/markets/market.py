@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -117,12 +118,12 @@ class Market:
 def day_of(name: str, text: str) -> np.datetime64:
     """The day that a text such as 2016-01-31 names.
 
-    >>> day_of("start", "2016-01")
-    np.datetime64('2016-01-01')
+    >>> print(day_of("start", "2016-01"))
+    2016-01-01
     """
-    try:
+    day: np.datetime64 | None = None
+    with suppress(ValueError):
         day = np.datetime64(str(text), "D")
-    except ValueError:
-        day = np.datetime64("NaT")
-    check(not np.isnat(day), name, "be a date such as 2016-01-31", brief(text))
+    if day is None or np.isnat(day):
+        raise ValueError(f"`{name}` must be a date such as 2016-01-31, got `{brief(text)}`")
     return day
