@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -11,7 +12,7 @@ from torchrl_elegant.algorithms import ALGORITHMS, DDPGConfig, EveryUpdate, TD3C
 from torchrl_elegant.config.options import options_of
 from torchrl_elegant.config.rates import ends_of
 from torchrl_elegant.envs import make_env
-from torchrl_elegant.modules import GaussianNoise, NoisyActor, OrnsteinUhlenbeckNoise
+from torchrl_elegant.modules import GaussianNoise, MixedNoise, NoisyActor, OrnsteinUhlenbeckNoise
 from torchrl_elegant.objectives import DDPGLoss, LeanSoftUpdate, TD3Loss
 from torchrl_elegant.trainers.learner import Learner
 
@@ -113,6 +114,40 @@ def test_exploration():
         assert type(policy) is NoisyActor
         assert type(policy.noise) is kind
         assert policy.noise.scale.item() == 0.25
+
+
+def test_mixed_noise_and_distributions():
+    parts = build(TD3Config, noise="mixed", noise_std=0.4, noise_least=0.1, atoms=5, v_max=3.0)
+    noise, critic = parts.policy.noise, parts.loss.qvalue_network
+    assert (type(noise), noise.least) == (MixedNoise, 0.1)
+    assert noise.scale.item() == pytest.approx(0.4)
+    assert critic.atoms(torch.device("cpu")).tolist() == [-10.0, -6.75, -3.5, -0.25, 3.0]
+    learner = Learner(parts)
+    batch = make_env("Pendulum-v1", 4, seed=0).rollout(4).reshape(-1)
+    terms = [learner.update(batch.clone()) for _ in range(2)]
+    assert terms[0]["loss_qvalue"].item() == pytest.approx(2 * math.log(5), rel=0.2)
+    assert "loss_actor" in terms[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"noise_least": 0.1}, "`noise_least` must stay 0.0 with noise=gaussian, got `0.1`"),
+        (
+            {"noise": "mixed", "noise_std": (0.4, 0.0), "noise_least": 0.1},
+            "`noise_least` must be at most noise_std",
+        ),
+        ({"v_max": 3.0}, "`v_max` must stay 10.0 with atoms=none, got `3.0`; set atoms=101"),
+        ({"atoms": 1}, "`atoms` must be"),
+        ({"atoms": 5, "v_min": 10.0}, "`v_min` must lie below v_max"),
+        ({"atoms": 5, "v_max": 1e35}, "`v_max` must exceed v_min by less than"),
+        ({"atoms": 5, "loss_function": "l1"}, "`loss_function` must stay l2 with atoms=5"),
+        ({"atoms": 5, "networks": {"critic": torch.nn.Linear}}, "`networks` must hold no critic"),
+    ],
+)
+def test_what_does_not_go_with_distributions_and_mixed_noise(options, message):
+    with pytest.raises(ValueError, match=message):
+        TD3Config(**options)
 
 
 @pytest.mark.parametrize("rate", [0.25, (0.25, 0.5)])

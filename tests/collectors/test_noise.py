@@ -17,6 +17,7 @@ from torchrl_elegant.envs import make_env
 from torchrl_elegant.modules import (
     DeterministicActor,
     GaussianNoise,
+    MixedNoise,
     NoisyActor,
     OrnsteinUhlenbeckNoise,
 )
@@ -90,13 +91,31 @@ def test_batched_environments(make):
     check_decay(collector, policy)
 
 
+def test_spreads_are_drawn_anew_where_an_episode_ends():
+    policy = noisy(MixedNoise(std=0.5, least=0.1), 2, 2)
+    env = Drift(3, length=5)
+    collector = SyncCollector(env, policy, frames_per_batch=3, total_frames=-1)
+    assert collector.is_lean
+    parts, ends = [], []
+    for _, batch in zip(range(8), collector, strict=False):
+        parts.append(policy.noise._part.clone())
+        ends.append(batch["next", "done"][:, -1].squeeze(-1))
+    collector.shutdown()
+    for before, after, ended in zip(parts[:-1], parts[1:], ends[1:], strict=True):
+        assert torch.equal((before != after).squeeze(-1), ended)
+    assert torch.stack(ends).any()
+
+
 def test_torchrls_collector():
     env, policy = SerialEnv(3, [partial(pendulum, n) for n in (5, 6, 7)]), drifting()
     env = TransformedEnv(env, StepCounter())
     check_decay(Collector(env, policy, frames_per_batch=12, total_frames=-1), policy)
 
 
-@pytest.mark.parametrize("noise", [GaussianNoise(std=0.2), OrnsteinUhlenbeckNoise(sigma=0.2)])
+@pytest.mark.parametrize(
+    "noise",
+    [GaussianNoise(std=0.2), OrnsteinUhlenbeckNoise(sigma=0.2), MixedNoise(std=0.3, least=0.1)],
+)
 def test_our_environments_are_collected_from_directly(noise):
     policy = noisy(noise)
     collector = SyncCollector(

@@ -17,6 +17,7 @@ from torchrl.modules import AdditiveGaussianModule
 from torchrl_elegant.modules import (
     DeterministicActor,
     GaussianNoise,
+    MixedNoise,
     NoisyActor,
     OrnsteinUhlenbeckNoise,
     build_deterministic_actor,
@@ -121,10 +122,11 @@ def test_bounds_must_be_bounds(low, high):
 
 
 def noises():
-    return [GaussianNoise(std=0.3), OrnsteinUhlenbeckNoise(sigma=0.3)]
+    mixed = MixedNoise(std=0.3, least=0.3)
+    return [GaussianNoise(std=0.3), OrnsteinUhlenbeckNoise(sigma=0.3), mixed]
 
 
-NOISES = pytest.mark.parametrize("noise", noises(), ids=["gaussian", "ou"])
+NOISES = pytest.mark.parametrize("noise", noises(), ids=["gaussian", "ou", "mixed"])
 
 
 @NOISES
@@ -198,6 +200,27 @@ def test_ornstein_uhlenbeck_noise_starts_anew_where_told_only():
     assert noise(still)[0].any()
     noise.restart(torch.tensor(True))  # an environment without a batch says one word for all
     assert not noise(still).any()
+
+
+def test_mixed_noise_has_a_spread_of_each_row_until_its_episode_ends():
+    torch.manual_seed(0)
+    noise, still = MixedNoise(std=0.5, least=0.1), torch.zeros(64, 500)
+    first, second = noise(still).std(-1), noise(still).std(-1)
+    torch.testing.assert_close(first, second, rtol=0.25, atol=0.0)
+    assert (first.min() > 0.09, first.max() < 0.55, first.std() > 0.05) == (True,) * 3
+    ended = torch.arange(64) % 2 == 0
+    noise.restart(ended)
+    third = noise(still).std(-1)
+    torch.testing.assert_close(third[~ended], first[~ended], rtol=0.3, atol=0.0)
+    assert ((third - first)[ended].abs() > 0.1).sum() > 8
+    noise.set_scale(0.1)  # no larger than the smallest
+    torch.testing.assert_close(noise(still).std(-1), torch.full((64,), 0.1), rtol=0.2, atol=0.0)
+    noise.restart(torch.ones(7, dtype=torch.bool))  # rows of something else
+    assert make_noise(**noise.spec_dict()).least == 0.1
+    assert set(noise.state_dict()) == {"scale"}
+    assert pickle.loads(pickle.dumps(noise))._part is None
+    with pytest.raises(ValueError, match=r"`least` must lie between 0 and std \(0.5\), got `1.0`"):
+        MixedNoise(std=0.5, least=1.0)
 
 
 @pytest.mark.parametrize("copy", [deepcopy, lambda noise: pickle.loads(pickle.dumps(noise))])

@@ -132,6 +132,7 @@ def test_actor_and_critics_read_their_own_entries(config, tmp_path):
     from dataclasses import replace
 
     config = replace(config, actor_keys=("observation",), critic_keys=("observation", "hint"))
+    config = replace(config, normalize_observation=True)
     with Trial(config, lanes, num_envs=4, total_frames=320, frames_per_batch=80) as trial:
         trial.train()
         loss = trial.learner.loss
@@ -142,6 +143,9 @@ def test_actor_and_critics_read_their_own_entries(config, tmp_path):
         )
         assert set(loss.actor_network.in_keys) == {"observation"}
         assert {"observation", "hint"} <= set(critic.in_keys)
+        norm = trial.learner.add_ons["scaling"].norm
+        assert set(norm.shapes) == {"observation", "hint"}
+        assert all(norm.scales(key)[0].any() for key in norm.shapes)
         assert trial.ledger.updates > 0
 
 

@@ -329,5 +329,5 @@ class DistributionalConfig(ActorCriticConfig):
         if self.atoms is None:
             return super().build_critic(env)
         networks = self.network_options(self.critic_keys, of="critics")
-        atoms = {"atoms": self.atoms, "v_min": self.v_min, "v_max": self.v_max}
+        atoms: dict[str, Any] = {"atoms": self.atoms, "v_min": self.v_min, "v_max": self.v_max}
         return build_critic(env, num_critics=self.members, **networks, **atoms)

@@ -20,8 +20,7 @@ from torchrl_elegant.modules.direct_calls import (
     own_state,
     rows_that_begin,
 )
-from torchrl_elegant.modules.distributional import DistributionalCritic
-from torchrl_elegant.modules.ensemble import EnsembleCritic, EnsembleMLP
+from torchrl_elegant.modules.ensemble import DistributionalCritic, EnsembleCritic, EnsembleMLP
 from torchrl_elegant.modules.exploration import (
     GaussianNoise,
     MixedNoise,

@@ -24,8 +24,7 @@ from torchrl_elegant.modules.bounded_actor import (
     SquashedGaussianActor,
 )
 from torchrl_elegant.modules.categorical import CategoricalActor, DiscreteForm
-from torchrl_elegant.modules.distributional import DistributionalCritic
-from torchrl_elegant.modules.ensemble import EnsembleCritic
+from torchrl_elegant.modules.ensemble import DistributionalCritic, EnsembleCritic
 from torchrl_elegant.modules.gaussian import GaussianActor
 from torchrl_elegant.modules.multi_categorical import MultiCategoricalActor
 from torchrl_elegant.modules.multiagent.agents import Agents
