@@ -1,6 +1,12 @@
 """Environments: `make_env` from a name or a callable, and the environment it returns."""
 
-from torchrl_elegant.envs.batched import ChasingEnv, RecallEnv
+from torchrl_elegant.envs.batched import (
+    BridgedTask,
+    ChasingEnv,
+    LocalTask,
+    RecallEnv,
+    VecTaskEnv,
+)
 from torchrl_elegant.envs.gymnasium import GymnasiumEnv, sub_seeds
 from torchrl_elegant.envs.keys import EnvKeys, Outcome
 from torchrl_elegant.envs.make import PREFIXES, make_env
@@ -12,16 +18,19 @@ from torchrl_elegant.envs.wrap import CompleteEnv
 __all__ = [
     "BOOKKEEPING_KEYS",
     "PREFIXES",
+    "BridgedTask",
     "ChasingEnv",
     "CompleteEnv",
     "Drawable",
     "EnvKeys",
     "GymnasiumEnv",
+    "LocalTask",
     "Outcome",
     "PettingZooTeams",
     "Pixels",
     "RecallEnv",
     "UnsupportedSpaceError",
+    "VecTaskEnv",
     "VmasTeams",
     "make_env",
     "sub_seeds",
