@@ -301,6 +301,8 @@ def test_a_task_that_cannot_be_made_tells_why(tmp_path):
         BridgedTask("/no/python3.8", "broken:make", resets="manual")
     with pytest.raises(ValueError, match="`resets` must be one of"):
         BridgedTask(sys.executable, "broken:make", resets="sometimes")
+    with pytest.raises(ValueError, match=r"`device` must be one of the \d+ GPUs"):
+        make_env("isaacgym/Ant", device="cuda:99", env_kwargs={"python": sys.executable})
 
 
 def test_a_server_does_not_outlive_its_parent(tmp_path):

@@ -64,6 +64,11 @@ class BridgedTask:
         if resets not in server.STYLES:
             raise ValueError(f"`resets` must be one of {server.STYLES}, got `{resets}`")
         self.resets, self.device = resets, torch.device(device)
+        if self.device.type == "cuda" and (self.device.index or 0) >= torch.cuda.device_count():
+            raise ValueError(
+                f"`device` must be one of the {torch.cuda.device_count()} GPUs that torch finds "
+                f"here, or cpu, got `{device}`"
+            )
         self._timeout, self._name = timeout, make
         spec = {
             "make": make,
