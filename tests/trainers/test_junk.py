@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 from junk_toys import NextStep
+from no_sync import NoSync
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs.utils import check_env_specs
 
@@ -16,7 +17,7 @@ from torchrl_elegant.collectors.workers.buffer_writer import BufferWriter
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import Outcome
-from torchrl_elegant.functional import gae, junk_of
+from torchrl_elegant.functional import devices, gae, junk_of
 from torchrl_elegant.trainers.episode_returns import EpisodeReturns
 from torchrl_elegant.trainers.evaluation import PolicyEvaluator
 from torchrl_elegant.trainers.population.on_policy import OnPolicyMembers
@@ -166,6 +167,16 @@ def test_whole_runs_train(config):
         trial.train()
         assert trial.ledger.frames == 96
         assert trial.ledger.updates > 0
+
+
+def test_an_on_policy_loop_waits_for_nothing(monkeypatch):
+    monkeypatch.setattr(devices, "reads_at_once", lambda device: False)
+    config = PPOConfig(**SMALL, normalize_observation=True, normalize_value=True)
+    with Trial(config, NextStep, num_envs=3, total_frames=192, frames_per_batch=48) as trial:
+        trial.train(frames=96)
+        with NoSync():
+            trial.train(frames=96)
+        assert trial.ledger.frames == 192
 
 
 def test_a_rollout_of_one_step_is_refused():

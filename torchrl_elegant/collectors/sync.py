@@ -99,8 +99,7 @@ class SyncCollector(Collector):
         self._check_finite: FiniteCheck | None = None
         if check_finite:
             self._check_finite = finite_check(self.env, self.storing_device or self.env.device)
-        self._flags_junk = bool(junk_keys(self.env))
-        if self._flags_junk and extends_buffer(self):
+        if junk_keys(self.env) and extends_buffer(self):
             raise ValueError(
                 "`replay_buffer` must be None for an environment that flags junk, got "
                 f"`{type(self.replay_buffer).__name__}`, which would store it; extend it with "
@@ -146,9 +145,11 @@ class SyncCollector(Collector):
                 self._restart_policy()
                 self._start_new_trajectories()
             batch = self._maybe_set_truncated(self._fast.collect(self))
-        if self._flags_junk and batch is not None:
-            batch.set(("collector", "mask"), ~junk_of(batch))
-        if batch is not None and self._check_finite is not None:
+        if batch is None:
+            return None
+        if (junk := junk_of(batch)) is not None:
+            batch.set(("collector", "mask"), ~junk)
+        if self._check_finite is not None:
             self._check_finite(batch, frames=self._frames)
         return batch
 

@@ -116,7 +116,7 @@ class TaskDriver(object):  # noqa: UP004
         return self.task.reset_done()[0]
 
 
-def layout(sizes: "dict[str, int]") -> "tuple[list[tuple[str, str, int, tuple[int, ...]]], int]":
+def layout(sizes: "dict[str, int]") -> "tuple[list[tuple[str, str, int, Any]], int]":
     """Name, type, offset and shape of each array in the shared memory, and its whole size.
 
     >>> arrays, size = layout(dict(num_envs=2, num_obs=3, num_states=0, num_acts=1))
