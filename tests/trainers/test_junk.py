@@ -8,7 +8,7 @@ import pytest
 import torch
 from junk_toys import NextStep
 from no_sync import NoSync
-from torchrl.data import LazyTensorStorage, ReplayBuffer
+from torchrl.data import LazyTensorStorage, ReplayBuffer, Unbounded
 from torchrl.envs.utils import check_env_specs
 
 from torchrl_elegant import A2CConfig, HTermConfig, PPOConfig, SACConfig, Trial
@@ -17,7 +17,7 @@ from torchrl_elegant.collectors.workers.buffer_writer import BufferWriter
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.data import make_buffer
 from torchrl_elegant.envs import Outcome
-from torchrl_elegant.functional import devices, gae, junk_of
+from torchrl_elegant.functional import devices, gae, junk_keys, junk_of
 from torchrl_elegant.trainers.episode_returns import EpisodeReturns
 from torchrl_elegant.trainers.evaluation import PolicyEvaluator
 from torchrl_elegant.trainers.population.on_policy import OnPolicyMembers
@@ -177,6 +177,15 @@ def test_an_on_policy_loop_waits_for_nothing(monkeypatch):
         with NoSync():
             trial.train(frames=96)
         assert trial.ledger.frames == 192
+
+
+def test_another_entry_of_that_name_is_refused():
+    env = NextStep()
+    specs = env.observation_spec.clone()
+    specs["junk"] = Unbounded((3, 2))
+    env.observation_spec = specs
+    with pytest.raises(ValueError, match=r"observation `junk` must be a flag .* another name"):
+        junk_keys(env)
 
 
 def test_a_rollout_of_one_step_is_refused():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl.envs import EnvBase
@@ -36,4 +37,13 @@ def junk_keys(source: TensorDictBase | EnvBase) -> list[str]:
     []
     """
     held = source.full_observation_spec if isinstance(source, EnvBase) else source
-    return [JUNK] if JUNK in held.keys() else []  # noqa: SIM118 - no mapping
+    if JUNK not in held.keys():  # noqa: SIM118 - specs have no other test
+        return []
+    if isinstance(source, EnvBase):
+        shape, dtype = tuple(held[JUNK].shape[len(source.batch_size) :]), held[JUNK].dtype
+        if (shape, dtype) != ((1,), torch.bool):
+            raise ValueError(
+                f"observation `{JUNK}` must be a flag of shape (1,), true where a transition leads "
+                f"from one episode to the next, got shape {shape} of {dtype}; give it another name"
+            )
+    return [JUNK]
