@@ -12,6 +12,7 @@ from torch import Tensor
 from torchrl_elegant.algorithms.add_ons import AddOn
 from torchrl_elegant.data import AHEAD, Moments, ReturnScale
 from torchrl_elegant.data.running_statistics import Gather, alone
+from torchrl_elegant.functional import junk_of
 from torchrl_elegant.modules import ObservationNorm
 
 
@@ -92,11 +93,13 @@ class Scaling(AddOn):
         if self.returns is not None:
             shape, after = (-1, batch.shape[-1]), batch.get("next")
             reward, done = (after.get(key).reshape(shape) for key in self._step_keys)
-            self.returns.observe(reward, done, stream=stream, gather=self._gather)
+            junk = junk_of(batch)
+            junk = None if junk is None else junk.reshape(shape)
+            self.returns.observe(reward, done, stream=stream, gather=self._gather, without=junk)
 
     def _observe_states(self, batch: TensorDictBase) -> None:
         for key, moments in self._moments.items():
-            moments.add(batch.get(key), self._gather)
+            moments.add(batch.get(key), self._gather, without=junk_of(batch))
         self._fit()
 
     @property

@@ -14,6 +14,7 @@ from torchrl_elegant.collectors.rollout.batched import batched_rollout
 from torchrl_elegant.collectors.rollout.finite_check import FiniteCheck, finite_check
 from torchrl_elegant.collectors.rollout.gymnasium_rollout import extends_buffer, gymnasium_rollout
 from torchrl_elegant.collectors.signatures import shows_arguments
+from torchrl_elegant.functional import junk_keys, junk_of
 from torchrl_elegant.modules import RestartsRows
 
 
@@ -60,6 +61,9 @@ class SyncCollector(Collector):
     buffer are not checked. `check_finite=False` lets all numbers pass, for simulators whose last
     observation is NaN by intent.
 
+    Where the environment flags junk (`functional.junk_of`), the entry `("collector", "mask")` is
+    true for all other frames, as in TorchRL: its trainers store and count those alone.
+
     `set_seed` also resets: TorchRL leaves the first episode as it was before the seed.
 
     There is one count of frames, :attr:`frames`; it starts at `frames_done` and grows by each
@@ -95,6 +99,12 @@ class SyncCollector(Collector):
         self._check_finite: FiniteCheck | None = None
         if check_finite:
             self._check_finite = finite_check(self.env, self.storing_device or self.env.device)
+        if junk_keys(self.env) and extends_buffer(self):
+            raise ValueError(
+                "`replay_buffer` must be None for an environment that flags junk, got "
+                f"`{type(self.replay_buffer).__name__}`, which would store it; extend it with "
+                'batch[batch["collector", "mask"]]'
+            )
         self._fast = self._find_fast()
         # TorchRL has called the policy to see what it writes.
         self._restart_policy()
@@ -135,7 +145,11 @@ class SyncCollector(Collector):
                 self._restart_policy()
                 self._start_new_trajectories()
             batch = self._maybe_set_truncated(self._fast.collect(self))
-        if batch is not None and self._check_finite is not None:
+        if batch is None:
+            return None
+        if (junk := junk_of(batch)) is not None:
+            batch.set(("collector", "mask"), ~junk)
+        if self._check_finite is not None:
             self._check_finite(batch, frames=self._frames)
         return batch
 

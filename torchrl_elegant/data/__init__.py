@@ -1,6 +1,7 @@
 """Replay buffers and samplers, n-step rows, sequences, slices of episodes, running statistics."""
 
 from torchrl_elegant.data.best_slices import BestSlices
+from torchrl_elegant.data.junk import refilled, without_junk
 from torchrl_elegant.data.multi_step import AHEAD, MultiStepFold
 from torchrl_elegant.data.prioritized import PrioritizedSampler, Priority
 from torchrl_elegant.data.replay import make_buffer, minibatches, shuffled
@@ -25,5 +26,7 @@ __all__ = [
     "cut_rollout",
     "make_buffer",
     "minibatches",
+    "refilled",
     "shuffled",
+    "without_junk",
 ]

@@ -50,13 +50,19 @@ class Moments:
         """Over all values, not corrected for their number; zero without any."""
         return self.squares / self.count.clamp(min=1)
 
-    def add(self, values: Tensor, gather: Gather = alone) -> None:
+    def add(self, values: Tensor, gather: Gather = alone, *, without: Tensor | None = None) -> None:
         """Take in values ``[*B, *shape]``, and the parts of other processes that ``gather``
-        brings."""
+        brings; ``without``, ``[*B]``, flags values that do not count."""
         rows = widened(values.detach()).reshape(-1, *self.mean.shape)
-        mean = rows.mean(0) if len(rows) else rows.new_zeros(self.mean.shape)
-        squares = (rows - mean).square().sum(0)
         count = rows.new_full((1,), len(rows))
+        if without is None:
+            mean = rows.mean(0) if len(rows) else rows.new_zeros(self.mean.shape)
+            squares = (rows - mean).square().sum(0)
+        else:
+            left_out = without.reshape(-1, *[1] * self.mean.ndim)
+            count = count - without.sum()
+            mean = rows.masked_fill(left_out, 0.0).sum(0) / count.clamp(min=1).squeeze(0)
+            squares = (rows - mean).masked_fill(left_out, 0.0).square().sum(0)
         if self.mean.device != rows.device:
             self.load_state_dict({k: v.to(rows) for k, v in self.state_dict().items()})
         for part in gather(torch.cat([count, mean.reshape(-1), squares.reshape(-1)])):
@@ -121,9 +127,16 @@ class ReturnScale:
         self._last.clear()
 
     def observe(
-        self, reward: Tensor, done: Tensor, *, stream: int = 0, gather: Gather = alone
+        self,
+        reward: Tensor,
+        done: Tensor,
+        *,
+        stream: int = 0,
+        gather: Gather = alone,
+        without: Tensor | None = None,
     ) -> None:
-        """Take in the next steps ``[envs, time]`` of the environments of ``stream``."""
+        """Take in the next steps ``[envs, time]`` of the environments of ``stream``; ``without``
+        flags steps that are no part of an episode."""
         rewards = widened(reward.detach())
         carried = self._last.get(stream)
         if carried is None or carried.shape != rewards[:, 0].shape:
@@ -135,7 +148,7 @@ class ReturnScale:
         decay = torch.full_like(rewards, self.gamma).masked_fill(begins, 0.0)
         returns = discounted_sum(rewards.flip(1), decay.flip(1), dim=1).flip(1)
         self._last[stream] = returns[:, -1].masked_fill(done[:, -1], 0.0)
-        self.moments.add(returns, gather)
+        self.moments.add(returns, gather, without=without)
 
     def state_dict(self) -> dict[str, Any]:
         """Moments of the returns; episodes under way are left out, as environments start anew."""

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
+from torch import Tensor
 
-from torchrl_elegant.data.slices import MASK, Carry
-from torchrl_elegant.functional import path_of
+from torchrl_elegant.data.slices import MASK, Carry, Path
+from torchrl_elegant.functional import JUNK, path_of
 
 
 class SequenceFold:
@@ -23,6 +24,7 @@ class SequenceFold:
     A row may hold the end of one episode and the beginning of the next. Its own flags tell where,
     and the state is zero there: no state crosses an episode. So rows need no padding, each is full
     of steps to learn from, and their number never depends on values: nothing waits for a device.
+    Where the environment flags junk, ``mask`` tells the steps that are none.
 
     Args:
         length: steps of a row that are learned from.
@@ -63,6 +65,7 @@ class SequenceFold:
         count = max(0, (time - size) // self.length + 1)
         self._held = time - count * self.length
         self._carry.keep(rows, self._held)
+        _mask_junk(rows)
         starts = torch.arange(count) * self.length
         out = TensorDict(batch_size=[envs * count])
         for path, value in rows.items():
@@ -79,7 +82,7 @@ def cut_rollout(
     """Cuts a rollout ``[*envs, T]`` into rows as ``SequenceFold`` does, without a burn-in.
 
     Where ``length`` does not divide T, the last rows are padded with their last step, and ``mask``
-    tells which steps are real.
+    tells which steps are real. It leaves out junk, too.
 
     >>> steps = TensorDict({"x": torch.arange(5), "state": torch.arange(5)}, [5])
     >>> rows = cut_rollout(steps, 3, state_keys=["state"])
@@ -90,11 +93,20 @@ def cut_rollout(
     starts = torch.arange(0, time, min(length, time), device=rollout.device)
     place = starts.unsqueeze(1) + torch.arange(min(length, time), device=rollout.device)
     rows = Carry().join(rollout)
+    _mask_junk(rows)
     envs = next(iter(rows.values())).shape[0]
     out = TensorDict(batch_size=[envs * len(starts)])
     for path, value in rows.items():
         at = starts if path in states else place.clamp(max=time - 1)
         out.set(path, value[:, at].flatten(0, 1))
     if time % place.shape[1]:
-        out.set(MASK, (place < time).repeat(envs, 1))
+        real = (place < time).repeat(envs, 1)
+        out.set(MASK, real & out.get(MASK) if (MASK,) in rows else real)
     return out
+
+
+def _mask_junk(rows: dict[Path, Tensor]) -> None:
+    """Puts the mask of real steps, ``[E, t]``, in the place of the flags of junk."""
+    junk = rows.pop((JUNK,), None)
+    if junk is not None:
+        rows[MASK,] = ~junk.squeeze(-1)

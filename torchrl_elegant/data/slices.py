@@ -9,7 +9,7 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 from torch import Tensor
 
-from torchrl_elegant.functional import path_of
+from torchrl_elegant.functional import JUNK, junk_keys, path_of
 
 Path = tuple[str, ...]
 
@@ -54,7 +54,8 @@ class SliceCutter:
     Each batch ``[*envs, time]`` of the same environments goes on where the last one ended. A slice
     is given out once its last step is there. The last slice of an episode may be shorter: it is
     padded with its last step, and ``mask`` tells which steps are real. No slice holds steps of two
-    episodes, no step is in two slices, and only steps of unfinished slices are held back.
+    episodes, no step is in two slices, and only steps of unfinished slices are held back. Steps
+    that are flagged as junk are in none.
 
     The number of slices depends on the flags, so each call waits for the device once.
 
@@ -84,16 +85,19 @@ class SliceCutter:
 
     def __call__(self, batch: TensorDictBase) -> TensorDict:
         """Give out the slices ``[N, K]`` that are complete, in order for each environment."""
-        rows = self._carry.join(batch.select(*self._keys))
+        rows = self._carry.join(batch.select(*self._keys, *junk_keys(batch)))
         done = rows[self._done].squeeze(-1)  # [E, t]
         length = done.shape[1]
         at = torch.arange(length, device=done.device)
         place, size = self._places(done), (_ends(done) - at + 1).clamp(max=self.horizon)
         # Slices that ended among the held rows were given out before.
         whole = (at + size <= length) & (at + size > self._held)
-        env, start = ((place[:, :length] % self.horizon == 0) & whole).nonzero(as_tuple=True)
         self._held = min(length, self.horizon - 1)
         self._carry.keep(rows, self._held)
+        junk = rows.pop((JUNK,), None)  # a step that is an episode of its own
+        if junk is not None:
+            whole = whole & ~junk.squeeze(-1)
+        env, start = ((place[:, :length] % self.horizon == 0) & whole).nonzero(as_tuple=True)
         self._place = place[:, length - self._held]
         return _cut(rows, env, start, size[env, start], self.horizon)
 

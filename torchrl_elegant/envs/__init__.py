@@ -1,6 +1,13 @@
 """Environments: `make_env` from a name or a callable, and the environment it returns."""
 
-from torchrl_elegant.envs.batched import ChasingEnv, RecallEnv, StockTradingEnv
+from torchrl_elegant.envs.batched import (
+    BridgedTask,
+    ChasingEnv,
+    LocalTask,
+    RecallEnv,
+    StockTradingEnv,
+    VecTaskEnv,
+)
 from torchrl_elegant.envs.gymnasium import GymnasiumEnv, sub_seeds
 from torchrl_elegant.envs.keys import EnvKeys, Outcome
 from torchrl_elegant.envs.make import PREFIXES, make_env
@@ -13,11 +20,13 @@ from torchrl_elegant.envs.wrap import CompleteEnv
 __all__ = [
     "BOOKKEEPING_KEYS",
     "PREFIXES",
+    "BridgedTask",
     "ChasingEnv",
     "CompleteEnv",
     "Drawable",
     "EnvKeys",
     "GymnasiumEnv",
+    "LocalTask",
     "Market",
     "Outcome",
     "PettingZooTeams",
@@ -25,6 +34,7 @@ __all__ = [
     "RecallEnv",
     "StockTradingEnv",
     "UnsupportedSpaceError",
+    "VecTaskEnv",
     "VmasTeams",
     "load_market",
     "make_env",

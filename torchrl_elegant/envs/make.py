@@ -17,7 +17,12 @@ import torch
 from gymnasium.error import DependencyNotInstalled, UnregisteredEnv
 from torchrl.envs import ActionMask, EnvBase, TransformedEnv
 
-from torchrl_elegant.envs.batched import ChasingEnv, RecallEnv, StockTradingEnv
+from torchrl_elegant.envs.batched import (
+    ChasingEnv,
+    IsaacGymTasks,
+    RecallEnv,
+    StockTradingEnv,
+)
 from torchrl_elegant.envs.gymnasium import GymnasiumEnv, sub_seeds
 from torchrl_elegant.envs.pixels import Pixels, treated
 from torchrl_elegant.envs.spaces import DiscreteActions
@@ -34,6 +39,7 @@ from torchrl_elegant.functional import action_mask_of
 #: `"elegant/chasing"` is made by `PREFIXES["elegant"]["chasing"]`.
 PREFIXES: dict[str, Mapping[str, Callable[..., EnvBase]]] = {
     "elegant": {"chasing": ChasingEnv, "recall": RecallEnv, "stock": StockTradingEnv},
+    "isaacgym": IsaacGymTasks(),
     "vmas": VmasScenarios(),
     "pettingzoo": PettingZooTasks(),
 }

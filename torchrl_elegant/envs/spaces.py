@@ -22,7 +22,7 @@ from torchrl.data import (
     Unbounded,
 )
 
-from torchrl_elegant.functional import allowed_choices, choose, uniform_sample
+from torchrl_elegant.functional import JUNK, allowed_choices, choose, uniform_sample
 
 DiscreteActions = Literal["one_hot", "categorical"]
 
@@ -30,7 +30,10 @@ DiscreteActions = Literal["one_hot", "categorical"]
 BOOKKEEPING_KEYS = ("step_count", "episode_reward")
 
 _RESERVED = frozenset(
-    {"action", "reward", "done", "terminated", "truncated", "next", "collector", *BOOKKEEPING_KEYS}
+    {
+        *("action", "reward", "done", "terminated", "truncated", "next", "collector", JUNK),
+        *BOOKKEEPING_KEYS,
+    }
 )
 _TORCH_DTYPES = {
     np.dtype(name): getattr(torch, name)

@@ -50,6 +50,7 @@ from torchrl_elegant.functional.hamiltonian import (
     steps_of,
 )
 from torchrl_elegant.functional.images import LUMA, area_weights, has_channels_last, is_image
+from torchrl_elegant.functional.junk import JUNK, junk_keys, junk_of
 from torchrl_elegant.functional.nested_keys import path_of
 from torchrl_elegant.functional.perceptron import (
     SLOPES,
@@ -72,6 +73,7 @@ from torchrl_elegant.functional.value_loss import (
 
 __all__ = [
     "ACTION_MASK",
+    "JUNK",
     "LUMA",
     "SLOPES",
     "Form",
@@ -104,6 +106,8 @@ __all__ = [
     "hamiltonian_slope",
     "has_channels_last",
     "is_image",
+    "junk_keys",
+    "junk_of",
     "kl_estimate",
     "norm_of",
     "normal_entropy",

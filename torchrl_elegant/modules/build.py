@@ -17,7 +17,7 @@ from torchrl.data import (
 )
 from torchrl.envs import EnvBase
 
-from torchrl_elegant.functional import ACTION_MASK, action_mask_of, is_image, path_of
+from torchrl_elegant.functional import ACTION_MASK, JUNK, action_mask_of, is_image, path_of
 from torchrl_elegant.modules.bounded_actor import (
     BoundedActor,
     DeterministicActor,
@@ -95,8 +95,8 @@ def _choices(spec: TensorSpec) -> str:
     return f"{spec.space.n} choices" if single else f"space `{spec.space}`"
 
 
-# Counters of environments, from which a policy would learn the time; and masks, which are no input.
-BOOKKEEPING = frozenset({"step_count", "episode_reward", "traj_ids", ACTION_MASK})
+# Counters of environments, from which a policy would learn the time; masks and flags are no input.
+BOOKKEEPING = frozenset({"step_count", "episode_reward", "traj_ids", ACTION_MASK, JUNK})
 
 
 def observation_shapes(env: EnvBase, in_keys: InKeys = None) -> dict[NestedKey, tuple[int, ...]]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchrl_elegant.collectors.workers.worker import EpisodeLog
 from torchrl_elegant.envs import Outcome
+from torchrl_elegant.functional import junk_of
 
 
 class Episode(NamedTuple):
@@ -68,7 +69,9 @@ class EpisodeReturns:
             return
         if self._each:
             self._list(batch, frames, ranks)
-        done = after.get(self._outcome.done).reshape(shape)
+        done, junk = after.get(self._outcome.done).reshape(shape), junk_of(batch)
+        if junk is not None:
+            done = done & ~junk.reshape(shape)
         known = after.get("episode_reward", None)
         if known is None:
             total = self._sum_rewards(self._outcome.reward(after).reshape(shape), done)

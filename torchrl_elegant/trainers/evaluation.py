@@ -19,6 +19,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_elegant.collectors.rollout.policy_calls import direct_call
 from torchrl_elegant.envs import BOOKKEEPING_KEYS, GymnasiumEnv, Outcome
+from torchrl_elegant.functional import junk_of
 from torchrl_elegant.modules import RestartsRows, own_state
 from torchrl_elegant.trainers.random_streams import streams_kept
 from torchrl_elegant.trainers.run_config import RunConfig
@@ -135,6 +136,8 @@ def play_rows(
                 data, done = _restarted(env, data, long), done | long
             restart(done.view(env.batch_size))
             counted = done & (left > 0)
+            if (junk := junk_of(stepped)) is not None:
+                counted &= ~junk.reshape(rows)
             found = (x.tolist() for x in (counted.nonzero(), total.T[counted], length[counted]))
             ended += [
                 Played(row, sum(values) / count, size, tuple(values))

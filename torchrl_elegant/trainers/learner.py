@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchrl_elegant.algorithms import Parts
 from torchrl_elegant.algorithms.adam import HandedStep, LeanAdam
+from torchrl_elegant.data import without_junk
 from torchrl_elegant.data.running_statistics import alone
 from torchrl_elegant.functional import devices
 from torchrl_elegant.functional.gradients import add_gradients, clip_gradients
@@ -204,8 +205,11 @@ class Learner:
             return
         for add_on in self.add_ons.values():
             add_on.observe(batch, stream=stream)
-        if self._update_loss.observes:
-            self._update_loss.observe(self.shown(batch.to(self.device)))
+        if not self._update_loss.observes:
+            return
+        rows = without_junk(batch)
+        if rows.shape.numel():
+            self._update_loss.observe(self.shown(rows.to(self.device)))
 
     def raise_if_diverged(self, terms: Mapping[str, Tensor]) -> None:
         """Name the first term that is not finite."""

@@ -15,6 +15,7 @@ from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.data import SequenceFold, make_buffer
 from torchrl_elegant.data.multi_step import AHEAD, STEPS
 from torchrl_elegant.envs import EnvKeys, Outcome
+from torchrl_elegant.functional import junk_keys
 from torchrl_elegant.objectives.common.sequence_losses import SequenceLoss
 from torchrl_elegant.trainers.environments import TRAIN, Environments, seed_of
 from torchrl_elegant.trainers.episode_returns import EpisodeReturns
@@ -139,7 +140,7 @@ class OffPolicy(Family[OffPolicyConfig]):
             collector,
             store,
             learner,
-            keys=row_keys(learner),
+            keys=[*row_keys(learner), *junk_keys(environments.specs())],
             ranks=self.ranks.count,
             returns=EpisodeReturns(outcome=outcome, each=self.run.episode_log),
             fold=None if fold is None else fold(),
@@ -163,7 +164,7 @@ class OffPolicy(Family[OffPolicyConfig]):
             updates_per_frame=config.updates_per_frame,
             warmup_frames=round(free),
             init_random_frames=config.warmup,
-            keys=row_keys(learner),
+            keys=[*row_keys(learner), *junk_keys(environments.specs())],
             seed=seed_of(run, TRAIN),
             frames_done=ledger.frames,
             # Workers may collect until the first row of several steps is complete.

@@ -11,6 +11,7 @@ from torchrl_elegant.config.rates import ends_of, rate_text
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.data import shuffled
 from torchrl_elegant.envs import Outcome
+from torchrl_elegant.functional import junk_keys
 from torchrl_elegant.trainers.environments import TRAIN, Environments, seed_of
 from torchrl_elegant.trainers.episode_returns import EpisodeReturns
 from torchrl_elegant.trainers.family import Family, family
@@ -96,6 +97,12 @@ class OnPolicy(Family[OnPolicyConfig]):
         # Each rank makes its share of a rollout, in whole steps of its environments.
         step = self.ranks.count * run.num_envs
         frames = -(-(run.frames_per_batch or step) // step) * run.num_envs
+        if frames == run.num_envs and junk_keys(environments.specs()):
+            raise UsageError(
+                f"`frames_per_batch` must be at least {2 * step} with {run.env}, got "
+                f"{run.frames_per_batch}: after an end one step of each environment is junk, and "
+                "a rollout must hold another"
+            )
         collector = self.collector(environments, learner, frames)
         return RolloutSource(collector, learner, ranks=self.ranks.count, returns=returns)
 

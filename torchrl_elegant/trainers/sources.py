@@ -20,7 +20,7 @@ from torchrl.collectors import BaseCollector
 from torchrl.data import ReplayBuffer
 
 from torchrl_elegant.collectors import AsyncCollector, ParallelCollector, SyncCollector
-from torchrl_elegant.data import MultiStepFold, SequenceFold
+from torchrl_elegant.data import MultiStepFold, SequenceFold, without_junk
 from torchrl_elegant.trainers.episode_returns import Episode, EpisodeReturns
 from torchrl_elegant.trainers.learner import Learner
 
@@ -204,6 +204,7 @@ class SyncSource(_CollectedHere):
             rows = batch.select(*self._keys).reshape(-1)[:left]
         else:
             rows = self._fold(steps.select(*self._keys))
+        rows = without_junk(rows)
         if len(rows):
             self._buffer.extend(rows)
 

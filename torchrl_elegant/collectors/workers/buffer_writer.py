@@ -12,6 +12,7 @@ from tensordict import TensorDictBase
 from torchrl.data import ReplayBuffer
 
 from torchrl_elegant.collectors.workers.rings import RowRings
+from torchrl_elegant.data import without_junk
 
 #: Newest rows that are kept for `arrivals`, unless the caller asks for another number.
 ROWS_KEPT = 1024
@@ -130,6 +131,7 @@ class BufferWriter:
             if len(rows) < self._rings.rows_per_slot:
                 return
             rows = self._folds[worker](self._in_time(rows))
+        rows = without_junk(rows)
         if len(rows):
             self._buffer.extend(rows)
 

@@ -21,6 +21,7 @@ from torchrl_elegant.collectors.workers.liveness import leave_now, leave_with_pa
 from torchrl_elegant.collectors.workers.pacing import Gates, Ticket
 from torchrl_elegant.collectors.workers.rings import RowRings
 from torchrl_elegant.collectors.workers.weights import SharedWeights
+from torchrl_elegant.functional import junk_of
 
 
 class EpisodeLog:
@@ -75,13 +76,16 @@ class EpisodeLog:
         means = [value.double().mean(-1).cpu().numpy() for value in columns[0]]
         rewards = sum(means) / len(means)
         dones = reduce(np.logical_or, (value.any(-1).cpu().numpy() for value in columns[1]))
+        flags = junk_of(batch)
+        junk = None if flags is None else flags.reshape(dones.shape).cpu().numpy()
         finished: list[tuple[int, float, int]] = []
         for env in np.flatnonzero(dones.any(1)):
             begin = 0
             for end in (np.flatnonzero(dones[env]) + 1).tolist():
                 total = float(self._returns[env] + rewards[env, begin:end].sum())
                 length = int(self._lengths[env] + end - begin)
-                if env * time + end <= rows:
+                # Junk is an episode of one step that nobody has played.
+                if env * time + end <= rows and (junk is None or not junk[env, end - 1]):
                     finished.append((end, total, length))
                 self._returns[env], self._lengths[env], begin = 0.0, 0, end
             self._returns[env] = rewards[env, begin:].sum()

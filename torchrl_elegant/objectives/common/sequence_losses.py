@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchrl_elegant.data import MASK, cut_rollout
 from torchrl_elegant.data.multi_step import STEPS
 from torchrl_elegant.data.running_statistics import Gather
-from torchrl_elegant.functional import path_of, spans
+from torchrl_elegant.functional import junk_keys, path_of, spans
 from torchrl_elegant.modules import Memory
 from torchrl_elegant.objectives.common.update_loss import UpdateDefaults
 
@@ -186,7 +186,8 @@ class ReplaySequenceLoss(SequenceLoss):
             for key, memory in self.loss.delayed_memories().items():
                 states = self._unrolled(memory, batch, begins)
                 rows[_after(key)] = self._stepped(memory, batch, states)
-        return _flat(self._ahead(rows), batch.get(MASK, None))
+        mask = batch.get(MASK, None)
+        return _flat(self._ahead(rows), None if mask is None else mask[:, self.burn_in :])
 
     def update_terms(self, tensordict: TensorDictBase, *, actor: bool = True) -> dict[str, Tensor]:
         rows = self.rows_of(tensordict)
@@ -264,9 +265,8 @@ class RolloutSequenceLoss(SequenceLoss):
 
     def rows(self, estimated: TensorDictBase) -> TensorDictBase:
         """See ``RolloutLoss``."""
-        return cut_rollout(
-            estimated.select(*self.row_keys), self.length, state_keys=self.state_keys
-        )
+        kept = estimated.select(*self.row_keys, *junk_keys(estimated))
+        return cut_rollout(kept, self.length, state_keys=self.state_keys)
 
     @property
     def row_keys(self) -> list[NestedKey]:

@@ -16,8 +16,9 @@ from torch import Tensor
 from torchrl.objectives import LossModule
 from torchrl.objectives.utils import ValueEstimators, default_value_kwargs
 
+from torchrl_elegant.data import refilled
 from torchrl_elegant.data.running_statistics import Gather
-from torchrl_elegant.functional import clipped_value_loss, value_loss
+from torchrl_elegant.functional import clipped_value_loss, junk_keys, value_loss
 from torchrl_elegant.functional.gradients import add_gradients
 from torchrl_elegant.modules import Memory, StateValue, StochasticActor
 from torchrl_elegant.objectives.common.bound_networks import BoundNetworks
@@ -207,7 +208,7 @@ class OnPolicyLoss(UpdateDefaults, BoundNetworks, LossModule):
 
     def rows(self, estimated: TensorDictBase) -> TensorDictBase:
         """See ``RolloutLoss``."""
-        return estimated.select(*self.row_keys).reshape(-1)
+        return refilled(estimated.select(*self.row_keys, *junk_keys(estimated)).reshape(-1))
 
     def memories(self) -> dict[NestedKey, Memory]:
         """Memories of actor and critic, by the entry that each writes."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchrl.objectives import value as torchrl_value
 from torchrl.objectives.value import ValueEstimatorBase
 
-from torchrl_elegant.functional import gae
+from torchrl_elegant.functional import gae, junk_of
 from torchrl_elegant.modules import StateValue
 
 
@@ -120,6 +120,24 @@ class GAE(WholeRollouts, torchrl_value.GAE):
         )
         target = advantage + value
         if self.average_gae and advantage.numel() > 1:
-            advantage = self._normalize_advantage(advantage)
+            advantage = standardized_without(advantage, junk_of(tensordict), floor=1e-4)
         tensordict.set(keys.advantage, advantage)
         return tensordict.set(keys.value_target, target)
+
+
+def standardized_without(advantage: Tensor, junk: Tensor | None, *, floor: float) -> Tensor:
+    """Advantages of mean 0 and spread 1 over all steps but junk; ``floor`` is of the spread.
+
+    >>> import torch
+    >>> steps, junk = torch.tensor([[1.0], [9.0], [3.0]]), torch.tensor([False, True, False])
+    >>> found = standardized_without(steps, junk, floor=1e-4)
+    >>> [round(value, 3) for value in found[~junk, 0].tolist()]
+    [-0.707, 0.707]
+    """
+    if junk is None:
+        return (advantage - advantage.mean()) / advantage.std().clamp_min(floor)
+    left_out = junk.view(*junk.shape, *[1] * (advantage.ndim - junk.ndim)).expand_as(advantage)
+    count = (~left_out).sum()
+    apart = advantage - advantage.masked_fill(left_out, 0.0).sum() / count
+    squares = apart.masked_fill(left_out, 0.0).square().sum()
+    return apart / (squares / (count - 1)).sqrt().clamp_min(floor)

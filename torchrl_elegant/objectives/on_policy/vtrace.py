@@ -9,9 +9,9 @@ from torch import Tensor
 from torchrl.objectives import LossModule
 from torchrl.objectives import value as torchrl_value
 
-from torchrl_elegant.functional import vtrace
+from torchrl_elegant.functional import junk_of, vtrace
 from torchrl_elegant.modules import StochasticActor
-from torchrl_elegant.objectives.on_policy.gae import WholeRollouts
+from torchrl_elegant.objectives.on_policy.gae import WholeRollouts, standardized_without
 
 
 class VTrace(WholeRollouts, torchrl_value.VTrace):
@@ -83,8 +83,8 @@ class VTrace(WholeRollouts, torchrl_value.VTrace):
         )
         advantage = weight * advantage if self.weighted else advantage
         if self.average_adv and advantage.numel() > 1:
-            spread = advantage.std().clamp_min(1e-5)  # TorchRL's floor
-            advantage = (advantage - advantage.mean()) / spread
+            # TorchRL's floor
+            advantage = standardized_without(advantage, junk_of(tensordict), floor=1e-5)
         tensordict.set(keys.advantage, advantage)
         return tensordict.set(keys.value_target, target)
 

@@ -16,6 +16,7 @@ from torchrl_elegant.collectors import SyncCollector
 from torchrl_elegant.config.options import check, options_of
 from torchrl_elegant.config.text import UsageError
 from torchrl_elegant.envs import Outcome
+from torchrl_elegant.functional import junk_keys
 from torchrl_elegant.trainers.episode_returns import EpisodeReturns
 from torchrl_elegant.trainers.learner import Learner
 from torchrl_elegant.trainers.population.actor import StackedActor
@@ -61,6 +62,11 @@ class Members(ABC):
             )
         for learner in learners:
             _check_add_ons(learner)
+        if junk_keys(env):
+            raise UsageError(
+                f"`env` must flag no junk in a vectorized population, got {type(env).__name__}, "
+                "which resets in the next step; train its members one by one"
+            )
         self.envs_each, self.frames_per_batch = every // count, frames_per_batch
         self.rows = Rows(learners)
         self.actor = StackedActor(self.rows, self.generators)
