@@ -17,7 +17,16 @@ import torch
 from gymnasium.error import DependencyNotInstalled, UnregisteredEnv
 from torchrl.envs import ActionMask, EnvBase, TransformedEnv
 
-from torchrl_elegant.envs.batched import ChasingEnv, RecallEnv
+from torchrl_elegant.envs.batched import (
+    BRAX_TASKS,
+    ENVPOOL_TASKS,
+    GENESIS_TASKS,
+    ISAAC_LAB_TASKS,
+    MJLAB_TASKS,
+    PLAYGROUND_TASKS,
+    ChasingEnv,
+    RecallEnv,
+)
 from torchrl_elegant.envs.gymnasium import GymnasiumEnv, sub_seeds
 from torchrl_elegant.envs.pixels import Pixels, treated
 from torchrl_elegant.envs.spaces import DiscreteActions
@@ -36,6 +45,12 @@ PREFIXES: dict[str, Mapping[str, Callable[..., EnvBase]]] = {
     "elegant": {"chasing": ChasingEnv, "recall": RecallEnv},
     "vmas": VmasScenarios(),
     "pettingzoo": PettingZooTasks(),
+    "mjlab": MJLAB_TASKS,
+    "isaaclab": ISAAC_LAB_TASKS,
+    "genesis": GENESIS_TASKS,
+    "brax": BRAX_TASKS,
+    "playground": PLAYGROUND_TASKS,
+    "envpool": ENVPOOL_TASKS,
 }
 
 # Module that a family of Gymnasium environments imports, and the extra that installs it.
