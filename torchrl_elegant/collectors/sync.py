@@ -13,6 +13,7 @@ from torchrl.envs import EnvBase
 from torchrl_elegant.collectors.rollout.batched import batched_rollout
 from torchrl_elegant.collectors.rollout.finite_check import FiniteCheck, finite_check
 from torchrl_elegant.collectors.rollout.gymnasium_rollout import extends_buffer, gymnasium_rollout
+from torchrl_elegant.collectors.rollout.own_tensors import watch_outputs
 from torchrl_elegant.collectors.signatures import shows_arguments
 from torchrl_elegant.modules import RestartsRows
 
@@ -60,6 +61,9 @@ class SyncCollector(Collector):
     buffer are not checked. `check_finite=False` lets all numbers pass, for simulators whose last
     observation is NaN by intent.
 
+    Simulators may return buffers that they write again: entries that share memory between the first
+    steps are copied at every step, and the log says which (`OwnTensors`).
+
     `set_seed` also resets: TorchRL leaves the first episode as it was before the seed.
 
     There is one count of frames, :attr:`frames`; it starts at `frames_done` and grows by each
@@ -96,6 +100,8 @@ class SyncCollector(Collector):
         if check_finite:
             self._check_finite = finite_check(self.env, self.storing_device or self.env.device)
         self._fast = self._find_fast()
+        watch_outputs(self.env)
+        self._own_carrier()
         # TorchRL has called the policy to see what it writes.
         self._restart_policy()
         # TorchRL clones what it yields because it writes into the same buffers again; a fast

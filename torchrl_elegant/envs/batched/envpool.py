@@ -6,6 +6,7 @@ import importlib
 from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from torch import Tensor
@@ -68,7 +69,7 @@ class EnvpoolEnv(SimulatorEnv):
         )
         self._set_seed(seed)
         space = self._simulator.action_space
-        if hasattr(space, "n"):
+        if isinstance(space, gymnasium.spaces.Discrete):
             actions = Actions(choices=int(space.n))
         else:
             actions = Actions(low=space.low.astype(np.float32), high=space.high.astype(np.float32))
@@ -117,7 +118,7 @@ def _envpool() -> Any:
 ENVPOOL_TASKS = SimulatorTasks(
     "envpool",
     package="envpool",
-    install="pip install torchrl_elegant[envpool]",
+    install="pip install envpool (benchmarks/requirements-jax.txt)",
     names=lambda: _envpool().list_all_envs(),
     make=EnvpoolEnv,
 )

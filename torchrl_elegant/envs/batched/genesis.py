@@ -243,7 +243,7 @@ def _standing_robots(num_envs: int) -> tuple[Any, Any]:
 GENESIS_TASKS = SimulatorTasks(
     "genesis",
     package="genesis",
-    install="pip install torchrl_elegant[genesis]",
+    install="pip install genesis-world (benchmarks/requirements-genesis.txt)",
     names=lambda: ["go2"],
     make=lambda name, **kwargs: Go2Env(**kwargs),
 )

@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from torch import Tensor
@@ -123,8 +124,6 @@ class IsaacLabEnv(SimulatorEnv):
 
 
 def _actions(space: Any, bound: float) -> Actions:
-    import gymnasium
-
     if isinstance(space, gymnasium.spaces.Discrete):
         return Actions(choices=int(space.n))
     if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
@@ -151,8 +150,6 @@ def make_isaac_lab(
     The simulation must run already: make it within Isaac Lab's `launch_simulation`, or after its
     `AppLauncher` has started Isaac Sim.
     """
-    import gymnasium
-
     parsing = importlib.import_module("isaaclab_tasks.utils")
     cfg = parsing.parse_env_cfg(task, device=str(device), num_envs=num_envs)
     cfg.compute_final_obs = True
@@ -163,8 +160,6 @@ def make_isaac_lab(
 
 
 def _names() -> list[str]:
-    import gymnasium
-
     if importlib.util.find_spec("isaaclab_tasks") is not None:
         importlib.import_module("isaaclab_tasks")
     return [name for name in gymnasium.registry if name.startswith("Isaac-")]
@@ -174,8 +169,8 @@ ISAAC_LAB_TASKS = SimulatorTasks(
     "isaaclab",
     package="isaaclab",
     install=(
-        "pip install -r deploy/simulators/requirements-isaaclab.txt, in an environment of its own "
-        "with Python 3.12"
+        "pip install isaaclab, in an environment of its own with Python 3.12 "
+        "(benchmarks/requirements-isaaclab.txt)"
     ),
     names=_names,
     make=make_isaac_lab,

@@ -217,14 +217,14 @@ def _playground() -> Any:
 BRAX_TASKS = SimulatorTasks(
     "brax",
     package="brax",
-    install="pip install torchrl_elegant[brax]",
+    install="pip install brax (benchmarks/requirements-jax.txt)",
     names=lambda: _brax()._envs,
     make=BraxEnv,
 )
 PLAYGROUND_TASKS = SimulatorTasks(
     "playground",
     package="mujoco_playground",
-    install="pip install torchrl_elegant[playground]",
+    install="pip install playground (benchmarks/requirements-jax.txt)",
     names=lambda: _playground().ALL_ENVS,
     make=PlaygroundEnv,
 )

@@ -127,7 +127,7 @@ def _made(cfg: ManagerBasedRlEnvCfg, device: str) -> ManagerBasedRlEnv:
 MJLAB_TASKS = SimulatorTasks(
     "mjlab",
     package="mjlab",
-    install="pip install -r deploy/simulators/requirements-mjlab.txt, in an environment of its own",
+    install="pip install mjlab, in an environment of its own (benchmarks/requirements-mjlab.txt)",
     names=_names,
     make=MjlabEnv,
 )
