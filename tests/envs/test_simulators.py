@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -173,8 +174,8 @@ def test_jax_draws_starts_anew_when_a_row_has_used_its_own(
         data = env.reset(data.set("_reset", mask))
         begun.append(data["observation"][:, 0].tolist())
     first, second = zip(*begun, strict=True)
-    assert [a != b for a, b in zip(first, first[1:], strict=False)] == [True, False, True]
-    assert [a != b for a, b in zip(second, second[1:], strict=False)] == [False, True, False]
+    assert [a != b for a, b in itertools.pairwise(first)] == [True, False, True]
+    assert [a != b for a, b in itertools.pairwise(second)] == [False, True, False]
 
 
 class Robot:
