@@ -13,7 +13,9 @@ def brax_rows() -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
     from brax import envs
+    from brax.envs.wrappers.training import EpisodeWrapper
     from torchrl.envs import BraxEnv as TheirBrax
+    from torchrl.envs import BraxWrapper
 
     from torchrl_elegant.envs import BraxEnv
 
@@ -32,9 +34,10 @@ def brax_rows() -> dict[str, Any]:
     envs.register_environment("scripted", ScriptedBrax)
     ours = BraxEnv("scripted", num_envs=ROWS, max_steps=LIMIT, seed=0)
     rows = {"ours": played(ours, collector=SyncCollector)}
-    rows["torchrl"] = played(
-        TheirBrax("scripted", batch_size=[ROWS], cache_clear_frequency=100_000)
-    )
+    theirs: dict[str, Any] = {"batch_size": [ROWS], "cache_clear_frequency": 100_000}
+    rows["torchrl"] = played(TheirBrax("scripted", **theirs))
+    limited = EpisodeWrapper(ScriptedBrax(), LIMIT, 1)
+    rows["torchrl over Brax's EpisodeWrapper"] = played(BraxWrapper(limited, **theirs))
     return rows
 
 
