@@ -120,11 +120,11 @@ class IsaacLab(Core):
 
 
 class Envpool(Core):
-    """envpool's rows: some can be reset by number, and a row that ended ignores its next action."""
+    """envpool's rows, reset by number; at a time limit it does not say whether a row has failed."""
 
     def __init__(self, rows: int, max_episode_steps: int) -> None:
         super().__init__(rows)
-        assert max_episode_steps == LIMIT
+        self.limit = max_episode_steps
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float64)
         self.ended = torch.zeros_like(self.fell)
 
@@ -137,6 +137,8 @@ class Envpool(Core):
     def step(self, action: np.ndarray) -> Any:
         assert not self.ended.any(), "a junk transition"
         super().step(torch.from_numpy(action))
+        self.over.copy_(self.seen[:, 1] >= self.limit)
+        self.fell &= ~self.over
         self.ended |= self.fell | self.over
         told = (self.seen.double(), self.reward, self.fell, self.over)
         return (*(x.numpy() for x in told), {})
@@ -262,8 +264,9 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, rows: int) -> Simulator
         def make(task: str, *, num_envs: int, max_episode_steps: int, **_: Any) -> Envpool:
             return Envpool(num_envs, max_episode_steps)
 
-        installed("envpool", make=make)
-        return EnvpoolEnv("Scripted", num_envs=rows, max_steps=LIMIT)
+        config = SimpleNamespace(max_episode_steps=LIMIT)
+        installed("envpool", make=make, make_spec=lambda task: SimpleNamespace(config=config))
+        return EnvpoolEnv("Scripted", num_envs=rows)
     if name == "genesis":
         installed("genesis", device=torch.device("cpu"))
         return GenesisTask(rows)

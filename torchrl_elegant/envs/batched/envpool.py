@@ -26,7 +26,8 @@ class EnvpoolEnv(SimulatorEnv):
 
     Left alone, envpool begins an episode in the step after its end: that step ignores its action
     and leads from the end of one episode into the next. Here a row is reset by its number before
-    the next step, so there is no such transition.
+    the next step, so there is no such transition. At its time limit envpool does not tell whether a
+    row has failed as well. So the limit is counted here: both may be true at once.
 
     It runs in host memory; make it on the CPU.
 
@@ -34,7 +35,7 @@ class EnvpoolEnv(SimulatorEnv):
         task: a name in envpool's registry.
         num_envs: rows.
         num_threads: threads that step them; 0 lets envpool choose.
-        max_steps: steps after which an episode is truncated; None keeps the task's own limit.
+        max_steps: steps after which an episode is truncated; None takes the task's own.
         discrete_actions: how a choice is written, `"one_hot"` or `"categorical"` (an index).
         device: the CPU.
         seed: of all rows; None takes one from the operating system.
@@ -57,14 +58,16 @@ class EnvpoolEnv(SimulatorEnv):
         super().__init__(num_envs=num_envs, device=device)
         if self.device.type != "cpu":
             raise ValueError(f"`device` must be the CPU for envpool, got `{device}`")
-        limit = {} if max_steps is None else {"max_episode_steps": max_steps}
+        own = int(_envpool().make_spec(task).config.max_episode_steps)
+        self.max_steps = own if max_steps is None else max_steps
         self._make = partial(
             _envpool().make,
             task,
             env_type="gymnasium",
             num_envs=num_envs,
             num_threads=num_threads,
-            **limit,
+            # envpool calls an end at its own limit no termination: its limit lies one step later.
+            max_episode_steps=min(self.max_steps + 1, 2**31 - 1),
             **task_kwargs,
         )
         self._set_seed(seed)
