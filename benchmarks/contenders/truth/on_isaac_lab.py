@@ -21,7 +21,7 @@ def scripted_task() -> tuple[Any, Any]:
     from isaaclab.utils import configclass
     from isaaclab_newton.physics import MJWarpSolverCfg, NewtonCfg
 
-    cube = sim_utils.CuboidCfg(
+    body = sim_utils.CuboidCfg(
         size=(0.2, 0.2, 0.2),
         rigid_props=sim_utils.RigidBodyPropertiesCfg(),
         mass_props=sim_utils.MassPropertiesCfg(mass=1.0),
@@ -33,7 +33,7 @@ def scripted_task() -> tuple[Any, Any]:
     @configclass
     class SceneCfg(InteractiveSceneCfg):
         cube: RigidObjectCfg = RigidObjectCfg(
-            prim_path="{ENV_REGEX_NS}/Cube", spawn=cube, init_state=begin
+            prim_path="{ENV_REGEX_NS}/Cube", spawn=body, init_state=begin
         )
 
     @configclass
