@@ -13,6 +13,7 @@ from torchrl.envs import EnvBase
 from torchrl_elegant.collectors.rollout.batched import batched_rollout
 from torchrl_elegant.collectors.rollout.finite_check import FiniteCheck, finite_check
 from torchrl_elegant.collectors.rollout.gymnasium_rollout import extends_buffer, gymnasium_rollout
+from torchrl_elegant.collectors.rollout.own_tensors import watch_outputs
 from torchrl_elegant.collectors.signatures import shows_arguments
 from torchrl_elegant.functional import junk_keys, junk_of
 from torchrl_elegant.modules import RestartsRows
@@ -64,6 +65,9 @@ class SyncCollector(Collector):
     Where the environment flags junk (`functional.junk_of`), the entry `("collector", "mask")` is
     true for all other frames, as in TorchRL: its trainers store and count those alone.
 
+    Simulators may return buffers that they write again: entries that share memory between the first
+    steps are copied at every step, and the log says which (`OwnTensors`).
+
     `set_seed` also resets: TorchRL leaves the first episode as it was before the seed.
 
     There is one count of frames, :attr:`frames`; it starts at `frames_done` and grows by each
@@ -106,6 +110,8 @@ class SyncCollector(Collector):
                 'batch[batch["collector", "mask"]]'
             )
         self._fast = self._find_fast()
+        watch_outputs(self.env)
+        self._own_carrier()
         # TorchRL has called the policy to see what it writes.
         self._restart_policy()
         # TorchRL clones what it yields because it writes into the same buffers again; a fast

@@ -18,6 +18,12 @@ from gymnasium.error import DependencyNotInstalled, UnregisteredEnv
 from torchrl.envs import ActionMask, EnvBase, TransformedEnv
 
 from torchrl_elegant.envs.batched import (
+    BRAX_TASKS,
+    ENVPOOL_TASKS,
+    GENESIS_TASKS,
+    ISAAC_LAB_TASKS,
+    MJLAB_TASKS,
+    PLAYGROUND_TASKS,
     ChasingEnv,
     IsaacGymTasks,
     RecallEnv,
@@ -42,6 +48,12 @@ PREFIXES: dict[str, Mapping[str, Callable[..., EnvBase]]] = {
     "isaacgym": IsaacGymTasks(),
     "vmas": VmasScenarios(),
     "pettingzoo": PettingZooTasks(),
+    "mjlab": MJLAB_TASKS,
+    "isaaclab": ISAAC_LAB_TASKS,
+    "genesis": GENESIS_TASKS,
+    "brax": BRAX_TASKS,
+    "playground": PLAYGROUND_TASKS,
+    "envpool": ENVPOOL_TASKS,
 }
 
 # Module that a family of Gymnasium environments imports, and the extra that installs it.

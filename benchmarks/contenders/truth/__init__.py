@@ -1,0 +1,1 @@
+"""One schedule of falls and time limits, played in many simulators."""

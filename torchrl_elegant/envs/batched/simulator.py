@@ -1,0 +1,229 @@
+"""`SimulatorEnv`: base of adapters to simulators that step many rows in one call."""
+
+from __future__ import annotations
+
+import importlib.util
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.data import Bounded, Categorical, Composite, OneHot, Unbounded
+
+from torchrl_elegant.envs.spaces import DiscreteActions
+from torchrl_elegant.envs.wrap import SettledEnv
+
+
+class Stepped(NamedTuple):
+    """Outcome of a step in all rows, before any row is reset; it may be the simulator's own memory.
+
+    `seen` has the entries of an observation by name; the others are `[num_envs]`.
+    """
+
+    seen: Mapping[str, Tensor]
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+
+
+class Actions(NamedTuple):
+    """Actions of a simulator: a box between `low` and `high`, or `choices`."""
+
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    choices: int | None = None
+
+    @classmethod
+    def within(cls, size: int, bound: float) -> Actions:
+        """`size` numbers between -`bound` and `bound`, for simulators that name no bounds.
+
+        >>> Actions.within(2, 0.5).high.tolist()
+        [0.5, 0.5]
+        """
+        if not bound > 0:
+            raise ValueError(f"`action_bound` must be above 0, got `{bound}`")
+        high = np.full(size, bound, np.float32)
+        return cls(low=-high, high=high)
+
+
+class SimulatorEnv(SettledEnv):
+    """Rows of a simulator, with the promises of `make_env` kept once for all adapters.
+
+    An adapter calls `_describe` at the end of its construction and has two methods: `_advance`
+    steps all rows and gives the true observation after the step, and `_restart` begins new
+    episodes in some rows. This class adds the rest: actions in [-1, 1], `step_count`,
+    `episode_reward`, the time limit `max_steps`. All entries are copied, so none is memory that the
+    simulator writes again.
+    """
+
+    #: Steps after which an episode is truncated, besides what the simulator truncates itself.
+    max_steps: int | None = None
+
+    def __init__(self, *, num_envs: int, device: torch.device | str) -> None:
+        check_rows(num_envs)
+        super().__init__(device=present_device(device), batch_size=[num_envs])
+        self.num_envs = num_envs
+        self._step_count = torch.zeros(num_envs, 1, dtype=torch.int64, device=self.device)
+        self._episode_reward = torch.zeros(num_envs, 1, device=self.device)
+
+    @abstractmethod
+    def _advance(self, action: Tensor) -> Stepped:
+        """Steps all rows by `action`, in the simulator's own units."""
+
+    @abstractmethod
+    def _restart(self, rows: Tensor) -> Mapping[str, Tensor]:
+        """Begins episodes in the rows of a mask `[num_envs]`; returns what all rows see now."""
+
+    def _describe(
+        self,
+        seen: Mapping[str, Tensor],
+        actions: Actions,
+        *,
+        discrete_actions: DiscreteActions = "one_hot",
+    ) -> None:
+        """Writes the specs, from an example of what all rows see."""
+        rows = self.num_envs
+
+        def composite(**specs: Any) -> Composite:
+            return Composite(specs, shape=(rows,)).to(self.device)
+
+        self.observation_spec = composite(
+            **{name: Unbounded(x.shape, dtype=x.dtype) for name, x in seen.items()},
+            step_count=Bounded(0, torch.iinfo(torch.int64).max, (rows, 1), dtype=torch.int64),
+            episode_reward=Unbounded((rows, 1)),
+        )
+        self.action_low, self.action_high = actions.low, actions.high
+        self._choices = actions.choices
+        self._one_hot = discrete_actions == "one_hot"
+        if actions.low is not None and actions.high is not None:
+            self._low, self._high = (
+                torch.as_tensor(x, dtype=torch.float32, device=self.device)
+                for x in (actions.low, actions.high)
+            )
+            action: Any = Bounded(-1.0, 1.0, (rows, len(actions.low)), dtype=torch.float32)
+        elif self._one_hot:
+            action = OneHot(actions.choices, (rows, actions.choices), dtype=torch.int64)
+        else:
+            action = Categorical(actions.choices, (rows,))
+        self.action_spec = composite(action=action)
+        self.reward_spec = composite(reward=Unbounded((rows, 1)))
+        names = ("done", "terminated", "truncated")
+        self.done_spec = composite(
+            **{name: Categorical(2, (rows, 1), dtype=torch.bool) for name in names}
+        )
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDict:
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        if mask is None:
+            mask = torch.ones_like(self._step_count, dtype=torch.bool)
+        seen = self._restart(mask.view(-1))
+        self._step_count = self._step_count.masked_fill(mask, 0)
+        self._episode_reward = self._episode_reward.masked_fill(mask, 0.0)
+        never = torch.zeros_like(mask)
+        return self._outcome(seen, never, never.clone())
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        stepped = self._advance(self._simulated(tensordict.get("action").detach()))
+        reward = stepped.reward.reshape(-1, 1).to(torch.float32, copy=True)
+        terminated = stepped.terminated.reshape(-1, 1).to(torch.bool, copy=True)
+        truncated = stepped.truncated.reshape(-1, 1).to(torch.bool, copy=True)
+        self._step_count = self._step_count + 1
+        self._episode_reward = self._episode_reward + reward
+        if self.max_steps is not None:
+            truncated = truncated | (self._step_count >= self.max_steps)
+        return self._outcome(stepped.seen, terminated, truncated).set("reward", reward)
+
+    def _simulated(self, action: Tensor) -> Tensor:
+        """The action in the simulator's own units; a choice is an index `[num_envs]`."""
+        if self._choices is not None:
+            return action.to(torch.int64).argmax(-1) if self._one_hot else action
+        return torch.lerp(self._low, self._high, (action.clamp(-1.0, 1.0) + 1.0) / 2.0)
+
+    def _outcome(
+        self, seen: Mapping[str, Tensor], terminated: Tensor, truncated: Tensor
+    ) -> TensorDict:
+        values = {name: entry.clone() for name, entry in seen.items()}
+        values |= {
+            "step_count": self._step_count,
+            "episode_reward": self._episode_reward,
+            "done": terminated | truncated,
+            "terminated": terminated,
+            "truncated": truncated,
+        }
+        return TensorDict(values, self.batch_size, device=self.device)
+
+
+class SimulatorTasks(Mapping[str, Any]):
+    """Factories of a simulator's tasks by name; the simulator is imported when somebody asks.
+
+    Args:
+        prefix: the part of the name before the slash.
+        package: module that must be installed.
+        install: the way to install it, for the error.
+        names: lists the tasks.
+        make: makes the environment of a task, whose name is its first argument.
+    """
+
+    def __init__(
+        self,
+        prefix: str,
+        *,
+        package: str,
+        install: str,
+        names: Callable[[], Iterable[str]],
+        make: Callable[..., SimulatorEnv],
+    ) -> None:
+        self._prefix, self._package, self._install = prefix, package, install
+        self._names, self._make = names, make
+
+    def __getitem__(self, name: str) -> Any:
+        if not self._is_installed():
+            raise ImportError(
+                f"`{self._prefix}/{name}` needs a package that is not installed: {self._install}"
+            )
+        if name not in self._names():
+            raise KeyError(name)
+        return partial(self._make, name)
+
+    def __iter__(self) -> Iterator[str]:
+        # To list what there is must not fail where the simulator is not installed.
+        return iter(sorted(self._names()) if self._is_installed() else ())
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def _is_installed(self) -> bool:
+        return importlib.util.find_spec(self._package) is not None
+
+
+def present_device(device: torch.device | str) -> torch.device:
+    """The device, if it is there.
+
+    >>> present_device("cpu")
+    device(type='cpu')
+    """
+    wanted = torch.device(device)
+    if wanted.type == "cuda":
+        count = torch.cuda.device_count()
+        if (wanted.index or 0) >= count:
+            raise ValueError(
+                f"`device` must be one that is there, got `{device}`; PyTorch sees {count} CUDA "
+                "devices here: take 'cpu', or install a CUDA build of torch"
+            )
+    return wanted
+
+
+def check_rows(num_envs: int) -> None:
+    """Refuses fewer rows than one."""
+    if num_envs < 1:
+        raise ValueError(f"`num_envs` must be at least 1, got `{num_envs}`")
+
+
+def check_steps(max_steps: int | None) -> None:
+    """Refuses a time limit below one step."""
+    if max_steps is not None and max_steps < 1:
+        raise ValueError(f"`max_steps` must be None or at least 1, got `{max_steps}`")
