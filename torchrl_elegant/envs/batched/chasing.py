@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, Composite, OneHot, Unbounded
+from torchrl.data import Bounded, Categorical, OneHot, Unbounded
 
+from torchrl_elegant.envs.batched.rows import RowsEnv
 from torchrl_elegant.envs.spaces import DiscreteActions
 from torchrl_elegant.envs.wrap import GeneratorEnv
 
@@ -19,7 +20,7 @@ _KEPT_BY_TARGET, _KEPT_BY_AGENT = 0.5, 0.75
 _COST, _PRIZE, _CATCH = 0.02, 8.0, 1.0
 
 
-class ChasingEnv(GeneratorEnv):
+class ChasingEnv(GeneratorEnv, RowsEnv):
     r"""An agent steers towards a target that drifts, in each of `num_envs` rows.
 
     An episode begins with the target at :math:`p_0 \sim N(0, 1)`, the agent at
@@ -76,17 +77,15 @@ class ChasingEnv(GeneratorEnv):
         device: torch.device | str = "cpu",
         seed: int | None = None,
     ) -> None:
-        sizes = {"num_envs": num_envs, "dimensions": dimensions, "max_steps": max_steps}
-        for name, size in sizes.items():
+        for name, size in {"dimensions": dimensions, "max_steps": max_steps}.items():
             if size < 1:
                 raise ValueError(f"`{name}` must be at least 1, got `{size}`")
         if discrete_actions not in ("one_hot", "categorical"):
             raise ValueError(
                 f"`discrete_actions` must be 'one_hot' or 'categorical', got `{discrete_actions}`"
             )
-        super().__init__(device=device, batch_size=[num_envs])
-        self.num_envs, self.dimensions, self.max_steps = num_envs, dimensions, max_steps
-        self.discrete = discrete
+        super().__init__(num_envs=num_envs, device=device)
+        self.dimensions, self.max_steps, self.discrete = dimensions, max_steps, discrete
         self.action_low = self.action_high = None
         self._choices: Tensor | None = None
         if discrete:
@@ -101,16 +100,6 @@ class ChasingEnv(GeneratorEnv):
 
     def _make_specs(self) -> None:
         rows = self.num_envs
-
-        def composite(**specs: Any) -> Composite:
-            return Composite(specs, shape=(rows,)).to(self.device)
-
-        largest = torch.iinfo(torch.int64).max
-        self.observation_spec = composite(
-            observation=Unbounded((rows, 3 * self.dimensions)),
-            step_count=Bounded(0, largest, (rows, 1), dtype=torch.int64),
-            episode_reward=Unbounded((rows, 1)),
-        )
         if self._choices is None:
             action: Any = Bounded(-1.0, 1.0, (rows, self.dimensions), dtype=torch.float32)
         elif self._one_hot:
@@ -118,12 +107,7 @@ class ChasingEnv(GeneratorEnv):
             action = OneHot(count, (rows, count), dtype=torch.int64)
         else:
             action = Categorical(3**self.dimensions, (rows,))
-        self.action_spec = composite(action=action)
-        self.reward_spec = composite(reward=Unbounded((rows, 1)))
-        names = ("done", "terminated", "truncated")
-        self.done_spec = composite(
-            **{name: Categorical(2, (rows, 1), dtype=torch.bool) for name in names}
-        )
+        self._write_specs({"observation": Unbounded((rows, 3 * self.dimensions))}, action)
 
     def _make_state(self, seed: int | None) -> None:
         device = self.device
@@ -137,27 +121,22 @@ class ChasingEnv(GeneratorEnv):
         #: Positions and velocities, the target's first, `[2, d, num_envs]`.
         self.positions, self.velocities = torch.zeros(2, *shape, device=device).unbind(0)
         self._distance = torch.zeros(self.num_envs, device=device)
-        self._step_count = torch.zeros(self.num_envs, 1, dtype=torch.int64, device=device)
-        self._episode_reward = torch.zeros(self.num_envs, 1, device=device)
 
     # Nothing below writes in place: what is handed out stays as it was, and a state that was made
     # in inference mode can be stepped outside of it.
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDict:
-        mask = None if tensordict is None else tensordict.get("_reset", None)
         begin = torch.randn(self._start.shape, generator=self._generator, device=self.device)
         begin = begin + self._start
-        if mask is None:
-            mask = torch.ones_like(self._step_count, dtype=torch.bool)
+        mask = self._rows_to_reset(tensordict)
         row = mask.view(-1)
         self.positions = torch.where(row, begin, self.positions)
         self.velocities = self.velocities.masked_fill(row, 0.0)
-        self._step_count = self._step_count.masked_fill(mask, 0)
-        self._episode_reward = self._episode_reward.masked_fill(mask, 0.0)
+        self._restart_counts(mask)
         gap = self.positions[0] - self.positions[1]
         self._distance = _norm(gap, 0)
         never = torch.zeros_like(mask)
-        return self._outcome(gap, never, never.clone(), never.clone())
+        return self._outcome({"observation": self._observed(gap)}, never, never.clone())
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
         wander = torch.rand(
@@ -174,10 +153,9 @@ class ChasingEnv(GeneratorEnv):
         reward = torch.sub(self._distance - distance, size[1].clamp(max=1.0), alpha=_COST)
         reward = torch.add(reward, terminated, alpha=_PRIZE).unsqueeze(-1)
         self._distance, terminated = distance, terminated.unsqueeze(-1)
-        self._step_count = self._step_count + 1
-        self._episode_reward = self._episode_reward + reward
+        self._count(reward)
         truncated = self._step_count >= self.max_steps
-        outcome = self._outcome(gap, terminated | truncated, terminated, truncated)
+        outcome = self._outcome({"observation": self._observed(gap)}, terminated, truncated)
         return outcome.set("reward", reward)
 
     def _steering(self, action: Tensor) -> Tensor:
@@ -188,19 +166,8 @@ class ChasingEnv(GeneratorEnv):
             return self._choices @ action.to(self._choices.dtype).t()
         return self._choices.index_select(1, action)
 
-    def _outcome(
-        self, gap: Tensor, done: Tensor, terminated: Tensor, truncated: Tensor
-    ) -> TensorDict:
-        seen = torch.cat([gap / _START, self.velocities[0], self.velocities[1] / 4.0])
-        values = {
-            "observation": seen.t(),
-            "step_count": self._step_count,
-            "episode_reward": self._episode_reward,
-            "done": done,
-            "terminated": terminated,
-            "truncated": truncated,
-        }
-        return TensorDict(values, self.batch_size, device=self.device)
+    def _observed(self, gap: Tensor) -> Tensor:
+        return torch.cat([gap / _START, self.velocities[0], self.velocities[1] / 4.0]).t()
 
 
 def _norm(vectors: Tensor, axes: int) -> Tensor:

@@ -10,14 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrl_elegant.envs.batched.rows import present_device
 from torchrl_elegant.envs.batched.simulator import (
     Actions,
     SimulatorEnv,
     SimulatorTasks,
     Stepped,
-    check_rows,
     check_steps,
-    present_device,
 )
 
 
@@ -145,7 +144,8 @@ class Go2Env(GenesisEnv):
     ) -> None:
         if len(command) != 3:
             raise ValueError(f"`command` must be three velocities, got `{command}`")
-        check_rows(num_envs)
+        if num_envs < 1:
+            raise ValueError(f"`num_envs` must be at least 1, got `{num_envs}`")
         start_genesis(present_device(device))
         scene, robot = _standing_robots(num_envs)
         super().__init__(scene, max_steps=max_steps, seed=seed)

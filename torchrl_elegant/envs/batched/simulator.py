@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, Composite, OneHot, Unbounded
+from torchrl.data import Bounded, Categorical, OneHot, Unbounded
 
+from torchrl_elegant.envs.batched.rows import RowsEnv
 from torchrl_elegant.envs.spaces import DiscreteActions
-from torchrl_elegant.envs.wrap import SettledEnv
 
 
 class Stepped(NamedTuple):
@@ -50,7 +50,7 @@ class Actions(NamedTuple):
         return cls(low=-high, high=high)
 
 
-class SimulatorEnv(SettledEnv):
+class SimulatorEnv(RowsEnv):
     """Rows of a simulator, with the promises of `make_env` kept once for all adapters.
 
     An adapter calls `_describe` at the end of its construction and has two methods: `_advance`
@@ -62,13 +62,6 @@ class SimulatorEnv(SettledEnv):
 
     #: Steps after which an episode is truncated, besides what the simulator truncates itself.
     max_steps: int | None = None
-
-    def __init__(self, *, num_envs: int, device: torch.device | str) -> None:
-        check_rows(num_envs)
-        super().__init__(device=present_device(device), batch_size=[num_envs])
-        self.num_envs = num_envs
-        self._step_count = torch.zeros(num_envs, 1, dtype=torch.int64, device=self.device)
-        self._episode_reward = torch.zeros(num_envs, 1, device=self.device)
 
     @abstractmethod
     def _advance(self, action: Tensor) -> Stepped:
@@ -87,15 +80,6 @@ class SimulatorEnv(SettledEnv):
     ) -> None:
         """Writes the specs, from an example of what all rows see."""
         rows = self.num_envs
-
-        def composite(**specs: Any) -> Composite:
-            return Composite(specs, shape=(rows,)).to(self.device)
-
-        self.observation_spec = composite(
-            **{name: Unbounded(x.shape, dtype=x.dtype) for name, x in seen.items()},
-            step_count=Bounded(0, torch.iinfo(torch.int64).max, (rows, 1), dtype=torch.int64),
-            episode_reward=Unbounded((rows, 1)),
-        )
         self.action_low, self.action_high = actions.low, actions.high
         self._choices = actions.choices
         self._one_hot = discrete_actions == "one_hot"
@@ -109,20 +93,13 @@ class SimulatorEnv(SettledEnv):
             action = OneHot(actions.choices, (rows, actions.choices), dtype=torch.int64)
         else:
             action = Categorical(actions.choices, (rows,))
-        self.action_spec = composite(action=action)
-        self.reward_spec = composite(reward=Unbounded((rows, 1)))
-        names = ("done", "terminated", "truncated")
-        self.done_spec = composite(
-            **{name: Categorical(2, (rows, 1), dtype=torch.bool) for name in names}
-        )
+        entries: Any = {name: Unbounded(x.shape, dtype=x.dtype) for name, x in seen.items()}
+        self._write_specs(entries, action)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDict:
-        mask = None if tensordict is None else tensordict.get("_reset", None)
-        if mask is None:
-            mask = torch.ones_like(self._step_count, dtype=torch.bool)
-        seen = self._restart(mask.view(-1))
-        self._step_count = self._step_count.masked_fill(mask, 0)
-        self._episode_reward = self._episode_reward.masked_fill(mask, 0.0)
+        mask = self._rows_to_reset(tensordict)
+        seen = self._own(self._restart(mask.view(-1)))
+        self._restart_counts(mask)
         never = torch.zeros_like(mask)
         return self._outcome(seen, never, never.clone())
 
@@ -131,11 +108,10 @@ class SimulatorEnv(SettledEnv):
         reward = stepped.reward.reshape(-1, 1).to(torch.float32, copy=True)
         terminated = stepped.terminated.reshape(-1, 1).to(torch.bool, copy=True)
         truncated = stepped.truncated.reshape(-1, 1).to(torch.bool, copy=True)
-        self._step_count = self._step_count + 1
-        self._episode_reward = self._episode_reward + reward
+        self._count(reward)
         if self.max_steps is not None:
             truncated = truncated | (self._step_count >= self.max_steps)
-        return self._outcome(stepped.seen, terminated, truncated).set("reward", reward)
+        return self._outcome(self._own(stepped.seen), terminated, truncated).set("reward", reward)
 
     def _simulated(self, action: Tensor) -> Tensor:
         """The action in the simulator's own units; a choice is an index `[num_envs]`."""
@@ -143,18 +119,8 @@ class SimulatorEnv(SettledEnv):
             return action.to(torch.int64).argmax(-1) if self._one_hot else action
         return torch.lerp(self._low, self._high, (action.clamp(-1.0, 1.0) + 1.0) / 2.0)
 
-    def _outcome(
-        self, seen: Mapping[str, Tensor], terminated: Tensor, truncated: Tensor
-    ) -> TensorDict:
-        values = {name: entry.clone() for name, entry in seen.items()}
-        values |= {
-            "step_count": self._step_count,
-            "episode_reward": self._episode_reward,
-            "done": terminated | truncated,
-            "terminated": terminated,
-            "truncated": truncated,
-        }
-        return TensorDict(values, self.batch_size, device=self.device)
+    def _own(self, seen: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: entry.clone() for name, entry in seen.items()}
 
 
 class SimulatorTasks(Mapping[str, Any]):
@@ -198,29 +164,6 @@ class SimulatorTasks(Mapping[str, Any]):
 
     def _is_installed(self) -> bool:
         return importlib.util.find_spec(self._package) is not None
-
-
-def present_device(device: torch.device | str) -> torch.device:
-    """The device, if it is there.
-
-    >>> present_device("cpu")
-    device(type='cpu')
-    """
-    wanted = torch.device(device)
-    if wanted.type == "cuda":
-        count = torch.cuda.device_count()
-        if (wanted.index or 0) >= count:
-            raise ValueError(
-                f"`device` must be one that is there, got `{device}`; PyTorch sees {count} CUDA "
-                "devices here: take 'cpu', or install a CUDA build of torch"
-            )
-    return wanted
-
-
-def check_rows(num_envs: int) -> None:
-    """Refuses fewer rows than one."""
-    if num_envs < 1:
-        raise ValueError(f"`num_envs` must be at least 1, got `{num_envs}`")
 
 
 def check_steps(max_steps: int | None) -> None:

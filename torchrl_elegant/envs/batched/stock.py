@@ -9,14 +9,15 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, Composite, Unbounded
+from torchrl.data import Bounded, Unbounded
 
 from torchrl_elegant.config.options import check
+from torchrl_elegant.envs.batched.rows import RowsEnv
 from torchrl_elegant.envs.markets import Market, load_market
 from torchrl_elegant.envs.wrap import GeneratorEnv
 
 
-class StockTradingEnv(GeneratorEnv):
+class StockTradingEnv(GeneratorEnv, RowsEnv):
     r"""Accounts trade N assets at the close of each day.
 
     With cash :math:`c`, whole shares :math:`h`, prices :math:`p`, lot :math:`m`, cost :math:`k`
@@ -94,7 +95,7 @@ class StockTradingEnv(GeneratorEnv):
         self.market = load_market(market, tickers=tickers, index=index)
         self._days = self.market.between(start, end)
         days = self._days.stop - self._days.start
-        counts = {"num_envs": num_envs, "max_stock": max_stock, "episode_days": episode_days}
+        counts = {"max_stock": max_stock, "episode_days": episode_days}
         for name, count in counts.items():
             whole = count is None or (type(count) is int and count >= 1)
             check(whole, name, "be an integer of 1 or more", count)
@@ -107,8 +108,8 @@ class StockTradingEnv(GeneratorEnv):
         fits = episode_days is None or episode_days < days
         must = f"be below the {days} days from `start` to `end`"
         check(fits, "episode_days", must, episode_days, "set episode_days, or None for all days")
-        super().__init__(device=device, batch_size=[num_envs])
-        self.num_envs, self.initial_cash, self.cost = num_envs, float(initial_cash), float(cost)
+        super().__init__(num_envs=num_envs, device=device)
+        self.initial_cash, self.cost = float(initial_cash), float(cost)
         self.max_stock, self.turbulence_limit = max_stock, turbulence_limit
         self._one_episode = episode_days is None
         self.episode_days = days - 1 if episode_days is None else episode_days
@@ -135,24 +136,9 @@ class StockTradingEnv(GeneratorEnv):
         self._seen = seen
 
     def _make_specs(self) -> None:
-        rows, largest = self.num_envs, torch.iinfo(torch.int64).max
-
-        def composite(**specs: Any) -> Composite:
-            return Composite(specs, shape=(rows,)).to(self.device)
-
-        width = 2 + 2 * self._assets + self._seen.shape[1]
-        self.observation_spec = composite(
-            observation=Unbounded((rows, width)),
-            step_count=Bounded(0, largest, (rows, 1), dtype=torch.int64),
-            episode_reward=Unbounded((rows, 1)),
-        )
-        action = Bounded(-1.0, 1.0, (rows, self._assets), dtype=torch.float32)
-        self.action_spec = composite(action=action)
-        self.reward_spec = composite(reward=Unbounded((rows, 1)))
-        names = ("done", "terminated", "truncated")
-        self.done_spec = composite(
-            **{name: Categorical(2, (rows, 1), dtype=torch.bool) for name in names}
-        )
+        rows, width = self.num_envs, 2 + 2 * self._assets + self._seen.shape[1]
+        action: Any = Bounded(-1.0, 1.0, (rows, self._assets), dtype=torch.float32)
+        self._write_specs({"observation": Unbounded((rows, width))}, action)
 
     def _make_state(self, seed: int | None) -> None:
         rows, device = self.num_envs, self.device
@@ -169,8 +155,6 @@ class StockTradingEnv(GeneratorEnv):
         self.traded = torch.zeros_like(self.cash)
         #: Cash and the value of holdings, `[num_envs, 1]`.
         self.total = self.cash
-        self._step_count = torch.zeros(rows, 1, dtype=torch.int64, device=device)
-        self._episode_reward = torch.zeros(rows, 1, device=device)
 
     @property
     def day(self) -> Tensor:
@@ -180,9 +164,7 @@ class StockTradingEnv(GeneratorEnv):
     # Nothing below writes in place: what is handed out stays as it was.
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDict:
-        mask = None if tensordict is None else tensordict.get("_reset", None)
-        if mask is None:
-            mask = torch.ones_like(self._step_count, dtype=torch.bool)
+        mask = self._rows_to_reset(tensordict)
         last = 1 if self._one_episode else len(self._close) - self.episode_days
         # The same number for any mask.
         first = torch.randint(last, self._day.shape, generator=self._generator, device=self.device)
@@ -193,9 +175,8 @@ class StockTradingEnv(GeneratorEnv):
         self.shares = self.shares.masked_fill(mask, 0.0)
         self.traded = self.traded.masked_fill(mask, 0.0)
         self.total = self.total.masked_fill(mask, self.initial_cash)
-        self._step_count = self._step_count.masked_fill(mask, 0)
-        self._episode_reward = self._episode_reward.masked_fill(mask, 0.0)
-        return self._outcome(self.shares * self._price, torch.zeros_like(mask))
+        self._restart_counts(mask)
+        return self._seen_by(self.shares * self._price, torch.zeros_like(mask))
 
     def _lots_at(self, price: Tensor) -> Tensor:
         if self.max_stock is not None:
@@ -211,10 +192,8 @@ class StockTradingEnv(GeneratorEnv):
         total = self.cash + holdings.sum(-1, keepdim=True)
         reward = ((total - self.total) * self._reward_scale).float()
         self.total = total
-        self._step_count = self._step_count + 1
-        self._episode_reward = self._episode_reward + reward
-        truncated = self._step_count >= self.episode_days
-        return self._outcome(holdings, truncated).set("reward", reward)
+        self._count(reward)
+        return self._seen_by(holdings, self._step_count >= self.episode_days).set("reward", reward)
 
     def _trade(self, action: Tensor, price: Tensor) -> None:
         wanted = (action.clamp(-1.0, 1.0) * self.lots).round_()
@@ -235,16 +214,9 @@ class StockTradingEnv(GeneratorEnv):
         self.shares = self.shares + (bought - sold)
         self.traded = revenue + spent
 
-    def _outcome(self, holdings: Tensor, truncated: Tensor) -> TensorDict:
-        values = {
-            "observation": self._observation(holdings),
-            "step_count": self._step_count,
-            "episode_reward": self._episode_reward,
-            "done": truncated,
-            "terminated": torch.zeros_like(truncated),
-            "truncated": truncated.clone(),
-        }
-        return TensorDict(values, self.batch_size, device=self.device)
+    def _seen_by(self, holdings: Tensor, truncated: Tensor) -> TensorDict:
+        seen = {"observation": self._observation(holdings)}
+        return self._outcome(seen, torch.zeros_like(truncated), truncated)
 
     def _observation(self, holdings: Tensor) -> Tensor:
         # Written into one tensor: to put parts together costs as much as all of a step's trades.

@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, Composite, Unbounded
+from torchrl.data import Bounded, Categorical, Unbounded
 
+from torchrl_elegant.envs.batched.rows import RowsEnv
 from torchrl_elegant.envs.batched.vectask_server import (
     MANUAL,
     SAME_STEP,
     Signals,
     TaskDriver,
 )
-from torchrl_elegant.envs.wrap import SettledEnv
 from torchrl_elegant.functional import JUNK
 
 # Names of VecTask and of this package.
@@ -82,7 +82,7 @@ class LocalTask:
         return {name: seen[_NAMES[name]].to(torch.float32, copy=True) for name in names}
 
 
-class VecTaskEnv(SettledEnv):
+class VecTaskEnv(RowsEnv):
     """Rows of a VecTask, with true final observations where the task shows them.
 
     A VecTask resets rows by itself, in one of four styles:
@@ -122,8 +122,8 @@ class VecTaskEnv(SettledEnv):
 
     def __init__(self, source: TaskSource) -> None:
         self._sizes = source.sizes
-        rows = self.num_envs = self._sizes["num_envs"]
-        super().__init__(device=source.device, batch_size=[rows])
+        rows = self._sizes["num_envs"]
+        super().__init__(num_envs=rows, device=source.device)
         self._source, self.resets = source, source.resets
         self.action_low = np.full(self._sizes["num_acts"], -1.0, np.float32)
         self.action_high = -self.action_low
@@ -133,33 +133,17 @@ class VecTaskEnv(SettledEnv):
         self._never = never
         #: Rows whose last transition ended, rows whose next one is junk, rows to be reset by it.
         self._over, self._junk, self._marks = never, never, never
-        self._step_count = torch.zeros(rows, 1, dtype=torch.int64, device=self.device)
         self._task_steps = self._step_count  # those that the task counts, in the style `same_step`
-        self._episode_reward = torch.zeros(rows, 1, device=self.device)
         self._seen: dict[str, Tensor] = {}
 
     def _make_specs(self) -> None:
-        rows = self.num_envs
-
-        def composite(**specs: Any) -> Composite:
-            return Composite(specs, shape=(rows,)).to(self.device)
-
-        largest = torch.iinfo(torch.int64).max
-        states = self._sizes["num_states"]
-        self.observation_spec = composite(
-            observation=Unbounded((rows, self._sizes["num_obs"])),
-            **({"state": Unbounded((rows, states))} if states else {}),
-            step_count=Bounded(0, largest, (rows, 1), dtype=torch.int64),
-            episode_reward=Unbounded((rows, 1)),
-            **{JUNK: Categorical(2, (rows, 1), dtype=torch.bool)},
-        )
-        action: Any = Bounded(-1.0, 1.0, (rows, self._sizes["num_acts"]), dtype=torch.float32)
-        self.action_spec = composite(action=action)
-        self.reward_spec = composite(reward=Unbounded((rows, 1)))
-        names = ("done", "terminated", "truncated")
-        self.done_spec = composite(
-            **{name: Categorical(2, (rows, 1), dtype=torch.bool) for name in names}
-        )
+        rows, sizes = self.num_envs, self._sizes
+        seen: dict[str, Any] = {"observation": Unbounded((rows, sizes["num_obs"]))}
+        if sizes["num_states"]:
+            seen["state"] = Unbounded((rows, sizes["num_states"]))
+        seen[JUNK] = Categorical(2, (rows, 1), dtype=torch.bool)
+        action: Any = Bounded(-1.0, 1.0, (rows, sizes["num_acts"]), dtype=torch.float32)
+        self._write_specs(seen, action)
 
     def _set_seed(self, seed: int | None) -> None:
         """Does nothing: the task was seeded when it was made."""
@@ -173,7 +157,8 @@ class VecTaskEnv(SettledEnv):
         else:
             self._restart(mask.view(-1, 1))
         never = self._never
-        return self._outcome(self._seen, never, never).set(JUNK, self._junk.clone())
+        out = self._outcome(self._seen, never.clone(), never.clone())
+        return out.set(JUNK, self._junk.clone())
 
     def _begin(self) -> None:
         found = self._source.begin()
@@ -190,8 +175,7 @@ class VecTaskEnv(SettledEnv):
         else:
             self._marks = self._marks | (mask & ~self._over & (self._step_count > 0))
             self._junk = self._junk | self._marks
-        self._step_count = self._step_count.masked_fill(mask, 0)
-        self._episode_reward = self._episode_reward.masked_fill(mask, 0.0)
+        self._restart_counts(mask)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
         action = tensordict.get("action").detach().clamp(-1.0, 1.0)
@@ -211,19 +195,6 @@ class VecTaskEnv(SettledEnv):
         self._episode_reward = (self._episode_reward + reward).masked_fill(junk, 0.0)
         out = self._outcome(shown, done & ~time_out & ~junk, (done & time_out) | junk)
         return out.set(JUNK, torch.zeros_like(junk)).set("reward", reward)
-
-    def _outcome(
-        self, seen: dict[str, Tensor], terminated: Tensor, truncated: Tensor
-    ) -> TensorDict:
-        values = {
-            **seen,
-            "step_count": self._step_count,
-            "episode_reward": self._episode_reward,
-            "done": terminated | truncated,
-            "terminated": terminated.clone(),
-            "truncated": truncated.clone(),
-        }
-        return TensorDict(values, self.batch_size, device=self.device)
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         """Closes the environment, and what was started for its task."""
