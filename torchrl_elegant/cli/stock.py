@@ -87,8 +87,8 @@ def windows_of(market: Market, options: StockOptions) -> list[Window]:
     >>> market = synthetic_market(days=12, assets=2)
     >>> for window in windows_of(market, StockOptions(windows=2, split="2010-01-12")):
     ...     print(window.split, window.end)
-    2010-01-12 2010-01-18
-    2010-01-15 None
+    2010-01-12 2010-01-15
+    2010-01-14 None
     """
     days = market.between(options.start, options.end)
     first = days.start + int((1 - _TESTED) * (days.stop - days.start))
