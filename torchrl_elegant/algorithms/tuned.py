@@ -113,33 +113,6 @@ _DDPG: dict[str, Settings] = {
     "Swimmer-v5": {**FAR, "warmup": 10_000, "total_frames": 500_000},
     **each_walker({"warmup": 10_000, "total_frames": 1_000_000}),
 }
-# The recipe of FastTD3 below, with nets, batches and a discount for a task as small as this.
-_TD3: dict[str, Settings] = {
-    **_DDPG,
-    "elegant/chasing": {
-        "num_envs": 1_024,
-        "frames_per_batch": 4_096,
-        "num_cells": (64, 64),
-        "layer_norm": "critics",
-        "batch_size": 1_024,
-        "buffer_size": 1_048_576,
-        "warmup": 16_384,
-        "updates_per_frame": 2 / 1_024,
-        "actor_lr": (1e-3, 0.0),
-        "critic_lr": (1e-3, 0.0),
-        "gamma": 0.9,
-        "tau": 0.05,
-        "actor_q": "min",
-        "noise": "mixed",
-        "noise_std": 0.4,
-        "atoms": 51,
-        "v_min": -5.0,
-        "v_max": 15.0,
-        "reward_scale": 20.0,
-        "normalize_observation": True,
-        "total_frames": 1_048_576,
-    },
-}
 # Values that still move at the end make a policy that has been good play badly by chance.
 _DQN: dict[str, Settings] = {
     "CartPole-v1": {
@@ -167,7 +140,6 @@ OFF_POLICY: Mapping[str, Mapping[str, Settings]] = {
     "modsac": _MODSAC,
     "redq": _REDQ,
     "sac": _SAC,
-    "td3": _TD3,
 }
 
 
