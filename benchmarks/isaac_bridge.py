@@ -109,7 +109,8 @@ def main() -> None:
     head += ["step here, us", "through the bridge, us", "difference, us"]
     about = (
         f"`python benchmarks/isaac_bridge.py`, with `--python` for each server\n\n{processor()}, "
-        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end. Here: Python "
+        f"{os.cpu_count()} cores, of which other work took a load "
+        f"of {os.getloadavg()[0]:.1f} (niceness here {os.nice(0)}). Here: Python "
         f"{sys.version.split()[0]}, torch {torch.__version__}. The task computes nothing; either "
         f"way all tensors of a step are copied for the caller. Medians over {STEPS} steps; of "
         f"{arguments.rounds} rounds the median, the lowest and the highest."

@@ -260,8 +260,26 @@ def test_the_server_is_python_36():
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     }
-    known = {"importlib", "json", "mmap", "os", "sys", "threading", "time", "traceback", "typing"}
+    known = {
+        "importlib",
+        "json",
+        "mmap",
+        "os",
+        "signal",
+        "sys",
+        "threading",
+        "time",
+        "traceback",
+        "typing",
+    }
     assert imported == known | {"numpy", "torch"}
+
+
+def test_an_interrupt_leaves_the_server_at_work(bridges):
+    bridge = bridges["pre_physics"]
+    os.kill(bridge._process.pid, signal.SIGINT)
+    env = VecTaskEnv(bridge)
+    assert env.step(env.rand_action(env.reset()))["next", "observation"].shape == (6, 4)
 
 
 def test_a_killed_server_is_one_clear_error(bridges):

@@ -8,6 +8,7 @@ import importlib
 import json
 import mmap
 import os
+import signal
 import sys
 import threading
 import time
@@ -225,6 +226,8 @@ def made(spec: "dict[str, Any]") -> Any:
 def main(spec: str, requests: str, replies: str, memory: str, parent: str) -> int:
     """Makes the task and serves it; a failure is told with its traceback."""
     leave_with(int(parent))
+    # Ctrl-C is for the other end, which may want to save first.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         described = json.loads(spec)
         driver = TaskDriver(made(described), described["resets"])
