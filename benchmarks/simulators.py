@@ -48,12 +48,12 @@ class Clock:
         return timed
 
 
-def speed(task: str, counts: list[int], seconds: float) -> list[dict[str, float]]:
-    """Rate and share of the simulator for each number of environments."""
+def speed(task: str, counts: list[int], seconds: float) -> None:
+    """Rate and share of the simulator for each number of environments; each is kept at once."""
     from torchrl_elegant.collectors import SyncCollector
     from torchrl_elegant.envs import make_env
 
-    rows = []
+    rows: list[dict[str, float]] = []
     for count in counts:
         env = make_env(task, count, seed=0, env_kwargs={"max_steps": LIMIT})
         clock = Clock(env)
@@ -72,31 +72,31 @@ def speed(task: str, counts: list[int], seconds: float) -> list[dict[str, float]
             "other_share": 1 - clock.spent / whole,
         }
         rows.append(row)
+        keep("speed", task, {"task": task, "rows": rows})
         print(json.dumps(row), flush=True)
         collector.shutdown()
-    return rows
 
 
-def learn(task: str, frames: int, seeds: int) -> list[dict[str, Any]]:
-    """PPO from several seeds: returns of evaluations by frames."""
+def learn(task: str, frames: int, seeds: int) -> None:
+    """PPO from several seeds: returns of evaluations by frames; each seed is kept at once."""
     from torchrl_elegant import PPOConfig, train
 
     config = PPOConfig(
         epochs=5, batch_size=2048, lr=1e-3, entropy_coeff=0.0, actor_keys=("observation",)
     )
-    runs = []
+    runs: list[dict[str, Any]] = []
     for seed in range(seeds):
         begin = time.process_time()
         result = train(
             config,
             task,
             total_frames=frames,
-            num_envs=256,
+            num_envs=1024,
             env_kwargs={"max_steps": LIMIT},
-            frames_per_batch=8192,
+            frames_per_batch=16_384,
             evaluation_env="shared",
-            eval_interval=max(8192, frames // 5),
-            eval_episodes=256,
+            eval_interval=max(16_384, frames // 2),
+            eval_episodes=1024,
             seed=seed,
             device="cpu",
             threads=1,
@@ -110,8 +110,8 @@ def learn(task: str, frames: int, seeds: int) -> list[dict[str, Any]]:
             if "eval/return_mean" in row
         ]
         runs.append({"seed": seed, "cpu_seconds": time.process_time() - begin, "curve": curve})
+        keep("learn", task, {"task": task, "runs": runs})
         print(json.dumps(runs[-1]), flush=True)
-    return runs
 
 
 def report() -> str:
@@ -130,7 +130,7 @@ def report() -> str:
     if speeds:
         picture([json.loads(kept.read_text()) for kept in speeds])
         words += ["", "![frames a second by environments](simulators.png)"]
-    words += ["", f"## PPO, 256 environments, episodes of {LIMIT} steps", ""]
+    words += ["", f"## PPO, 1024 environments, episodes of {LIMIT} steps", ""]
     words += ["| task | seed | CPU seconds | return by frames |", "|---|---|---|---|"]
     for kept in sorted(KEPT.glob("learn_*.json")):
         told = json.loads(kept.read_text())
@@ -181,12 +181,9 @@ def main() -> None:
         torch.set_num_threads(1)
         sys.path.insert(0, str(HERE))
     if words.speed:
-        told: dict[str, Any] = {"task": words.speed}
-        told["rows"] = speed(words.speed, words.counts, words.seconds)
-        keep("speed", words.speed, told)
+        speed(words.speed, words.counts, words.seconds)
     if words.learn:
-        told = {"task": words.learn, "runs": learn(words.learn, words.frames, words.seeds)}
-        keep("learn", words.learn, told)
+        learn(words.learn, words.frames, words.seeds)
     if not (words.speed or words.learn):
         (HERE / "results" / "simulators.md").write_text(report())
         print(report())

@@ -89,7 +89,7 @@ def played(
         names = ("terminated", "truncated")
         told += [batch.get(("next", name), torch.zeros(shape)).reshape(shape) for name in names]
         judged = judge(truth(seen, chosen), seen, Truth(after, *told))
-        one.shutdown()
+        one.shutdown(close_env=False)
         return judged
     except Exception as error:
         line = (str(error).splitlines() or [""])[0]
