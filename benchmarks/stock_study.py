@@ -34,8 +34,8 @@ def cells(measures: dict[str, float | None]) -> list[str]:
     ]
 
 
-def train(folder: Path) -> list[Path]:
-    folders = [folder / f"seed-{seed}" for seed in range(SEEDS)]
+def train(folder: Path, seeds: int) -> list[Path]:
+    folders = [folder / f"seed-{seed}" for seed in range(seeds)]
     for seed, place in enumerate(folders):
         if not (place / "report.json").exists():
             code = stock_command(
@@ -58,7 +58,7 @@ def picture(folders: list[Path], path: Path) -> None:
                 continue
             total = np.array([float(row[name]) for row in rows])
             style = {"color": "#3b7dd8", "linewidth": 1.0} if name == "policy" else {}
-            label = f"PPO, {SEEDS} seeds" if name == "policy" else name
+            label = f"PPO, {len(folders)} seeds" if name == "policy" else name
             axes.plot(days, total / total[0], label=None if seed else label, **style)
     axes.set_yscale("log")
     for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
@@ -72,23 +72,25 @@ def picture(folders: list[Path], path: Path) -> None:
 def main() -> None:
     parser = results_parser(__doc__)
     parser.add_argument("--runs", type=Path, default=Path("runs/stock-study"), help="run folders")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"default: {SEEDS}")
     arguments = parser.parse_args()
-    folders = train(arguments.runs)
+    seeds = arguments.seeds
+    folders = train(arguments.runs, seeds)
     reports = [json.loads((folder / "report.json").read_text()) for folder in folders]
     policies = [report["policy"] for report in reports]
     average = {name: mean(each[name] for each in policies) for name in policies[0]}
     rows = [[f"PPO, seed {seed}", *cells(each)] for seed, each in enumerate(policies)]
-    rows.append([f"PPO, mean of {SEEDS}", *cells(average)])
+    rows.append([f"PPO, mean of {seeds}", *cells(average)])
     rows += [[name, *cells(each)] for name, each in reports[0].items() if name != "policy"]
     head = ["", *(name.replace("_", " ") for name in policies[0])]
     ahead = sum(each["sharpe"] > reports[0]["equal weight"]["sharpe"] for each in policies)
     about = (
         f"`python benchmarks/stock_study.py`: `train_stock.py {' '.join(WORDS[:4])}` with the "
-        f"settings of the package's table for seeds 0 to {SEEDS - 1}, and nothing chosen by the "
+        f"settings of the package's table for seeds 0 to {seeds - 1}, and nothing chosen by the "
         f"days that are tested. skfolio {version('skfolio')}, {processor()}."
     )
     found = (
-        f"{ahead} of {SEEDS} seeds have a higher Sharpe ratio than equal weight. The 20 stocks are "
+        f"{ahead} of {seeds} seeds have a higher Sharpe ratio than equal weight. The 20 stocks are "
         "those that were large in 2022: buying them at all, as every row but the index does, uses "
         "knowledge that nobody had in 2016."
     )
