@@ -75,19 +75,27 @@ def microseconds(source: LocalTask | BridgedTask) -> float:
     return statistics.median(times) * 1e6
 
 
-def timed(python: str, rows: int, width: int, rounds: int) -> list[str]:
-    """Cells of a line: rows, columns, a step here and through the bridge, and the difference."""
+def timed(pythons: list[str], rows: int, width: int, rounds: int) -> list[list[str]]:
+    """Cells of each interpreter: a step here and one through the bridge, by turns."""
     from _still_task import StillTask
 
     arguments = {"num_envs": rows, "num_obs": width}
     style, make = "post_physics", "_still_task:StillTask"
-    there = BridgedTask(python, make, arguments, resets=style, path=[str(HERE)])
     here = LocalTask(StillTask(**arguments), resets=style)
-    pairs = [(microseconds(here), microseconds(there)) for _ in range(rounds)]
-    there.close()
+    bridges = [BridgedTask(p, make, arguments, resets=style, path=[str(HERE)]) for p in pythons]
+    pairs: list[list[tuple[float, float]]] = [[] for _ in pythons]
+    for _ in range(rounds):
+        for found, there in zip(pairs, bridges, strict=True):
+            found.append((microseconds(here), microseconds(there)))
+    for there in bridges:
+        there.close()
+    return [[f"{rows} x {width}", *cells(found)] for found in pairs]
+
+
+def cells(pairs: list[tuple[float, float]]) -> list[str]:
+    """Median, lowest and highest of both columns and of their difference."""
     columns = [*zip(*pairs, strict=True), [far - near for near, far in pairs]]
-    cells = (f"{statistics.median(c):.0f} ({min(c):.0f} to {max(c):.0f})" for c in columns)
-    return [f"{rows} x {width}", *cells]
+    return [f"{statistics.median(c):.0f} ({min(c):.0f} to {max(c):.0f})" for c in columns]
 
 
 def main() -> None:
@@ -97,13 +105,12 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     sys.path.append(str(TESTS))
-    lines = []
-    for python in arguments.python or [sys.executable]:
-        told = told_of(python)
-        exact = [style for style in STYLES if is_exact(python, style)]
-        for rows, width in SIZES:
-            cells = timed(python, rows, width, arguments.rounds)
-            lines.append([told, f"{len(exact)} of {len(STYLES)}", *cells])
+    pythons, lines = arguments.python or [sys.executable], []
+    exact = [f"{sum(is_exact(python, style) for style in STYLES)} of 4" for python in pythons]
+    for rows, width in SIZES:
+        found = timed(pythons, rows, width, arguments.rounds)
+        for python, same, measured in zip(pythons, exact, found, strict=True):
+            lines.append([told_of(python), same, *measured])
             print(*lines[-1], sep=", ", flush=True)
     head = ["server", "styles that are exact", "rows x observation"]
     head += ["step here, us", "through the bridge, us", "difference, us"]
@@ -113,7 +120,8 @@ def main() -> None:
         f"of {os.getloadavg()[0]:.1f} (niceness here {os.nice(0)}). Here: Python "
         f"{sys.version.split()[0]}, torch {torch.__version__}. The task computes nothing; either "
         f"way all tensors of a step are copied for the caller. Medians over {STEPS} steps; of "
-        f"{arguments.rounds} rounds the median, the lowest and the highest."
+        f"{arguments.rounds} rounds the median, the lowest and the highest. "
+        "The lowest is nearest to a machine without other work."
     )
     write_page(
         arguments.results, "isaac_bridge", "# Bridge to a VecTask", about, markdown(head, lines)

@@ -366,12 +366,20 @@ def test_a_missing_simulator_says_what_to_do(monkeypatch):
         make_env("isaacgym/Ant", 4, env_kwargs={"python": sys.executable})
 
 
+def test_a_step_without_time_outs_is_refused():
+    task = ScriptedTask("post_physics")
+    task.step = lambda actions: (task.obs_dict, task.rew_buf, task.reset_buf, {"other": 1})
+    with pytest.raises(KeyError, match=r"must hold 'time_outs', got \['other'\]"):
+        VecTaskEnv(LocalTask(task, resets="post_physics")).reset()
+
+
 @pytest.mark.parametrize(
     ("resets", "lacks", "told"),
     [
         ("post_physics", "num_obs", "`num_obs`"),
         ("pre_physics", "reset_buf", "`reset_buf`"),
         ("same_step", "reset_idx", "`reset_idx`"),
+        ("same_step", None, "`progress_buf`"),
         ("manual", "reset_done", "`reset_done`"),
         ("sometimes", None, "`resets` must be one of"),
     ],

@@ -20,6 +20,13 @@ import numpy as np
 #: How tasks reset rows whose episode is over.
 POST_PHYSICS, PRE_PHYSICS, SAME_STEP, MANUAL = "post_physics", "pre_physics", "same_step", "manual"
 STYLES = (POST_PHYSICS, PRE_PHYSICS, SAME_STEP, MANUAL)
+#: Parts of a task that each style calls for.
+NEEDS = {
+    POST_PHYSICS: ("reset_buf",),
+    PRE_PHYSICS: ("reset_buf",),
+    SAME_STEP: ("reset_idx", "progress_buf"),
+    MANUAL: ("reset_buf", "reset_done"),
+}
 
 #: Numbers that a task tells of itself.
 SIZES = ("num_envs", "num_obs", "num_states", "num_acts", "max_episode_length")
@@ -67,11 +74,11 @@ class TaskDriver(object):  # noqa: UP004
         self.task, self.resets, self.sizes = task, resets, sizes_of(task)
         if resets not in STYLES:
             raise ValueError(f"`resets` must be one of {STYLES}, got `{resets}`")
-        needs = "reset_idx" if resets == SAME_STEP else "reset_buf"
-        needs = "reset_done" if resets == MANUAL and not hasattr(task, "reset_done") else needs
-        if not hasattr(task, needs):
+        missing = [name for name in NEEDS[resets] if not hasattr(task, name)]
+        if missing:
             raise TypeError(
-                f"`task` must have `{needs}` with resets='{resets}', got `{type(task).__name__}`"
+                f"`task` must have `{missing[0]}` with resets='{resets}', got "
+                f"`{type(task).__name__}`"
             )
         if resets == SAME_STEP and not self.sizes["max_episode_length"]:
             raise TypeError(
@@ -109,6 +116,8 @@ class TaskDriver(object):  # noqa: UP004
         seen, reward, done, extras = task.step(actions)
         if self.resets == MANUAL and "terminate" in extras:
             return Signals(seen, reward, done, extras["terminate"] == 0)
+        if "time_outs" not in extras:
+            raise KeyError(f"`extras` of a step must hold 'time_outs', got {sorted(extras)}")
         return Signals(seen, reward, done, extras["time_outs"])
 
     def reset_done(self, rows: Any) -> Any:
