@@ -105,9 +105,9 @@ def learn(task: str, frames: int, seeds: int) -> None:
             folder=tempfile.mkdtemp() + "/run",
         )
         curve = [
-            {"frames": row["frames"], "return": row["eval/return_mean"]}
+            {"frames": row["frames"], "return": row["return_mean"]}
             for row in result.history
-            if "eval/return_mean" in row
+            if "return_mean" in row
         ]
         runs.append({"seed": seed, "cpu_seconds": time.process_time() - begin, "curve": curve})
         keep("learn", task, {"task": task, "runs": runs})

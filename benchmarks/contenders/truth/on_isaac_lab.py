@@ -92,5 +92,5 @@ def isaac_lab_rows() -> dict[str, Any]:
             theirs = IsaacLabWrapper(env, device=torch.device("cpu"))
             rows["torchrl"] = played(theirs, observation="policy")
         except ImportError as error:
-            rows["torchrl"] = {"failed": f"does not start: {error}"}
+            rows["torchrl"] = {"failed": f"did not start over a used simulation: {error}"}
     return rows
