@@ -30,6 +30,7 @@ PLAYED = HERE / "results" / "truth"
 SIMULATORS = {
     "gymnasium": ("here", "gymnasium_rows", "gymnasium"),
     "vmas": ("here", "vmas_rows", "vmas"),
+    "vectask": ("on_vectask", "vectask_rows", "torchrl"),
     "mjlab": ("on_mjlab", "mjlab_rows", "mjlab"),
     "isaaclab": ("on_isaac_lab", "isaac_lab_rows", "isaaclab"),
     "genesis": ("on_genesis", "genesis_rows", "genesis-world"),
@@ -37,6 +38,8 @@ SIMULATORS = {
     "playground": ("on_jax", "playground_rows", "playground"),
     "envpool": ("on_envpool", "envpool_rows", "envpool"),
 }
+# Simulators that are no package.
+NAMES = {"vectask": "VecTask, scripted"}
 
 
 def play(name: str) -> None:
@@ -87,7 +90,7 @@ def table() -> str:
             continue
         told = json.loads(kept.read_text())
         for who, row in told["rows"].items():
-            words.append(line(told["version"], who, row))
+            words.append(line(NAMES.get(name, told["version"]), who, row))
     share = f"{100 * rsl_rl_share():.0f}"
     rule = "rule of rsl_rl: r + gamma V(s_t) at a time-out"
     words.append(f"| true episodes | {rule} | | | | | {share} | |")
@@ -97,7 +100,9 @@ def table() -> str:
         "`Collector`. mjlab runs its Cartpole, Isaac Lab a falling cube on Newton, Genesis a box",
         "that glides, so that its place tells the steps. Brax, Playground, Gymnasium and VMAS run",
         "a task without physics behind the simulator's own interface. envpool runs CartPole, whose",
-        "next state follows from the equations.",
+        "next state follows from the equations. VecTask (Isaac Gym's interface) is a scripted",
+        "task in each style of resets: it tells any end at the limit as a time-out, so nothing is",
+        "both; in the style same_step it does not show the last observation.",
         "",
         "    python benchmarks/truth_table.py",
         "",

@@ -88,7 +88,9 @@ def played(
         told = [batch.get(("next", *reward)).reshape(shape)]
         names = ("terminated", "truncated")
         told += [batch.get(("next", name), torch.zeros(shape)).reshape(shape) for name in names]
-        judged = judge(truth(seen, chosen), seen, Truth(after, *told))
+        # Flagged transitions are no data: they lead across a reset.
+        valid = batch.get(("collector", "mask"), torch.ones(shape, dtype=torch.bool)).reshape(shape)
+        judged = judge(truth(seen, chosen), seen, Truth(after, *told), valid)
         one.shutdown(close_env=False)
         return judged
     except Exception as error:
@@ -100,8 +102,8 @@ def _path(key: NestedKey) -> tuple[str, ...]:
     return (key,) if isinstance(key, str) else key
 
 
-def judge(true: Truth, seen: Tensor, told: Truth) -> dict[str, Any]:
-    """Share of transitions that are right in each part, and what ended."""
+def judge(true: Truth, seen: Tensor, told: Truth, valid: Tensor) -> dict[str, Any]:
+    """Share of valid transitions that are right in each part, and what ended."""
     terminated, truncated = (x.to(torch.bool) for x in told[2:])
     right = [
         (true.reward - told.reward).abs() < 1e-4,
@@ -110,12 +112,12 @@ def judge(true: Truth, seen: Tensor, told: Truth) -> dict[str, Any]:
         ((true.seen - told.seen).abs() < 1e-4).all(-1),
         (target(true) - _target(seen, told)).abs() < 1e-3,
     ]
-    shares = {name: x.float().mean().item() for name, x in zip(PARTS, right, strict=True)}
-    both = int((true.terminated & true.truncated).sum())
+    shares = {name: x[valid].float().mean().item() for name, x in zip(PARTS, right, strict=True)}
+    both = int((true.terminated & true.truncated)[valid].sum())
     return {
         **shares,
-        "falls": int(true.terminated.sum()) - both,
-        "time limits": int(true.truncated.sum()) - both,
+        "falls": int(true.terminated[valid].sum()) - both,
+        "time limits": int(true.truncated[valid].sum()) - both,
         "both": both,
     }
 
