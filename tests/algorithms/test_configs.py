@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import FrozenInstanceError, dataclass, fields
+from inspect import get_annotations
 from typing import Literal
 
 import numpy as np
@@ -173,6 +174,15 @@ def test_refusals(config, name, value):
     options = {"num_critics": 2, name: value}
     with pytest.raises(ValueError, match=f"`{name}` must .*, got `"):
         config(**options)
+
+
+@pytest.mark.parametrize("config", ALGORITHMS.values(), ids=ALGORITHMS)
+def test_a_default_is_that_of_the_nearest_class_that_writes_it(config):
+    """Among several bases, a dataclass may take a default from one that only inherits it."""
+    for field in fields(config):
+        owner = next(one for one in config.__mro__ if field.name in get_annotations(one))
+        written = {one.name: one.default for one in fields(owner)}[field.name]
+        assert field.default is written or field.default == written, field.name
 
 
 def test_an_actor_learns_at_least_at_times():

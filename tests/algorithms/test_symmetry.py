@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from masked_toys import Doors
 from tensordict import TensorDict
 
 from torchrl_elegant import PPOConfig, SymmetryConfig, Trial
@@ -115,17 +116,39 @@ def test_asymmetric_observations_have_two_mirrors():
         num_cells=(8,),
         actor_keys=("observation",),
         critic_keys=("observation", "step_count"),
-        symmetry=SymmetryConfig(
-            observation=(1, 2, 3, 4, 5, 6), action=(2, 1), state=(2, 1, 3, 4, 5, 6, 7)
-        ),
+        symmetry=SymmetryConfig(observation=(2, 1, 4, 3, 6, 5), action=(2, 1), state=(-1,)),
     )
-    parts = config.assemble(make_env("elegant/chasing", 2, seed=0))
-    mirrors = parts.add_ons[0]._mirrors
-    assert [mirror.keys for mirror in mirrors] == [
+    env = make_env("elegant/chasing", 2, seed=0)
+    symmetry = config.assemble(env).add_ons[0]
+    assert [mirror.keys for mirror in symmetry._mirrors] == [
         ["action"],
         ["observation"],
-        ["observation", "step_count"],
+        ["step_count"],
     ]
+    rows, images = symmetry.show_rollout(env.rollout(3)).unbind(0)
+    for row, image in ((rows, images), (rows["next"], images["next"])):
+        # An entry that both read is mirrored once.
+        assert torch.equal(image["observation"], row["observation"][..., [1, 0, 3, 2, 5, 4]])
+        assert torch.equal(image["step_count"], -row["step_count"])
+    assert torch.equal(images["action"], rows["action"].flip(-1))
+
+
+def test_what_the_critic_alone_reads_needs_a_mirror():
+    places = {"observation": (2, 1, 4, 3, 6, 5), "action": (2, 1)}
+    config = PPOConfig(
+        actor_keys=("observation",),
+        critic_keys=("observation", "step_count"),
+        symmetry=SymmetryConfig(**places),
+    )
+    told = r"`symmetry.state` must be given, as the critic alone reads \['step_count'\], got `None`"
+    with pytest.raises(ValueError, match=told):
+        config.assemble(make_env("elegant/chasing", 2, seed=0))
+
+
+def test_masked_actions_have_no_symmetry():
+    config = PPOConfig(symmetry=SymmetryConfig(observation=(1,), action=(2, 1)))
+    with pytest.raises(ValueError, match="`symmetry` must be none where actions are masked"):
+        config.assemble(make_env(Doors))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +156,7 @@ def test_asymmetric_observations_have_two_mirrors():
     [
         ({"observation": (1, -2)}, "`symmetry.observation` must have 3 places, for .*, got"),
         ({"action": (1, 2)}, "`symmetry.action` must have 1 places, for .*, got"),
-        ({"state": (1, 2, 3)}, "`symmetry.state` must be none, as the critic reads what the"),
+        ({"state": (1, 2, 3)}, "`symmetry.state` must be none, as the critic reads no more than"),
     ],
 )
 def test_places_that_do_not_suit_the_environment(options, message):

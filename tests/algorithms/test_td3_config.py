@@ -116,8 +116,12 @@ def test_exploration():
         assert policy.noise.scale.item() == 0.25
 
 
+ATOMS = {"atoms": 5, "v_min": 0.0, "v_max": 10.0}
+
+
 def test_mixed_noise_and_distributions():
-    parts = build(TD3Config, noise="mixed", noise_std=0.4, noise_least=0.1, atoms=5, v_max=3.0)
+    noise = {"noise": "mixed", "noise_std": 0.4, "noise_least": 0.1}
+    parts = build(TD3Config, **noise, atoms=5, v_min=-10.0, v_max=3.0)
     noise, critic = parts.policy.noise, parts.loss.qvalue_network
     assert (type(noise), noise.least) == (MixedNoise, 0.1)
     assert noise.scale.item() == pytest.approx(0.4)
@@ -137,12 +141,14 @@ def test_mixed_noise_and_distributions():
             {"noise": "mixed", "noise_std": (0.4, 0.0), "noise_least": 0.1},
             "`noise_least` must be at most noise_std",
         ),
-        ({"v_max": 3.0}, "`v_max` must stay 10.0 with atoms=none, got `3.0`; set atoms=101"),
+        ({"v_max": 3.0}, "`v_max` must stay None with atoms=none, got `3.0`; set atoms=101"),
         ({"atoms": 1}, "`atoms` must be"),
-        ({"atoms": 5, "v_min": 10.0}, "`v_min` must lie below v_max"),
-        ({"atoms": 5, "v_max": 1e35}, "`v_max` must exceed v_min by less than"),
-        ({"atoms": 5, "loss_function": "l1"}, "`loss_function` must stay l2 with atoms=5"),
-        ({"atoms": 5, "networks": {"critic": torch.nn.Linear}}, "`networks` must hold no critic"),
+        ({"atoms": 5, "v_max": 1.0}, "`v_min` must be given with atoms=5, got `none`; name the"),
+        ({"atoms": 5, "v_min": 1.0}, "`v_max` must be given with atoms=5, got `none`; name the"),
+        ({**ATOMS, "v_min": 10.0}, "`v_min` must lie below v_max"),
+        ({**ATOMS, "v_max": 1e35}, "`v_max` must exceed v_min by less than"),
+        ({**ATOMS, "loss_function": "l1"}, "`loss_function` must stay l2 with atoms=5"),
+        ({**ATOMS, "networks": {"critic": torch.nn.Linear}}, "`networks` must hold no critic"),
     ],
 )
 def test_what_does_not_go_with_distributions_and_mixed_noise(options, message):

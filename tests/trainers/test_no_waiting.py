@@ -13,7 +13,7 @@ from torchrl_elegant.functional import devices
 
 OPTIONS = {"normalize_observation": True, "normalize_value": True, "reward_scale": 0.5}
 SMALL = {"num_cells": (8,), "batch_size": 64}
-ATOMS = {"warmup": 64, "updates_per_frame": 1 / 32, "atoms": 5}
+ATOMS = {"warmup": 64, "updates_per_frame": 1 / 32, "atoms": 5, "v_min": -10.0, "v_max": 10.0}
 MIRROR = SymmetryConfig(observation=(1, -2, 3, -4, 5, -6), action=(1, -2), weight=0.1)
 CONFIGS = {
     "ppo": PPOConfig(**SMALL),

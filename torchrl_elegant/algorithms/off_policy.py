@@ -35,8 +35,9 @@ from torchrl_elegant.objectives.off_policy.long_return import LongReturnFit
 _FRAMES = 16
 # Exponent with which priorities still have numbers.
 _POWER = 10
+# Between atoms, float32 still has numbers.
+_WIDEST = 1e30
 # Updates of a frame: with more, a run would never come to its second evaluation.
-_WIDEST = 1e30  # Between atoms, float32 still has numbers.
 _MOST, _NEVER_ENDS = 10_000, "no run would come to its end with more"
 
 
@@ -303,23 +304,31 @@ class DistributionalConfig(ActorCriticConfig):
         low=2,
         high=10_000,
     )
-    v_min: float = option(-10.0, "smallest of these returns, as rewards are learned from")
-    v_max: float = option(10.0, "largest of these returns")
+    v_min: float | None = option(
+        None, "smallest of these returns, as rewards are learned from; what is beyond counts as it"
+    )
+    v_max: float | None = option(None, "largest of these returns")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.atoms is None:
             check_unused(self, "v_min", "v_max", mode="atoms=none", other="atoms=101")
             return
-        must = f"lie below v_max ({self.v_max})"
-        check(self.v_min < self.v_max, "v_min", must, self.v_min)
-        wide = self.v_max - self.v_min < _WIDEST
-        check(wide, "v_max", f"exceed v_min by less than {_WIDEST:g}", self.v_max)
+        self._check_range()
         mode, other = f"atoms={self.atoms}, whose loss is a cross-entropy", "atoms=none"
         check_unused(self, "loss_function", mode=mode, other=other)
         own = "critic" not in (self.networks or {})
         must = "hold no critic with atoms, which are those of a critic of this package"
         check(own, "networks", must, sorted(self.networks or ()), "set atoms=none")
+
+    def _check_range(self) -> None:
+        must = f"be given with atoms={self.atoms}"
+        way_out = "name the discounted returns that a policy of the task may have"
+        for name, bound in (("v_min", self.v_min), ("v_max", self.v_max)):
+            check(bound is not None, name, must, "none", way_out)
+        low, high = float(self.v_min or 0.0), float(self.v_max or 0.0)
+        check(low < high, "v_min", f"lie below v_max ({high})", low)
+        check(high - low < _WIDEST, "v_max", f"exceed v_min by less than {_WIDEST:g}", high)
 
     @property
     def settled(self) -> tuple[str, ...]:

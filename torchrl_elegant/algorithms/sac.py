@@ -105,7 +105,7 @@ class EntropyRegularizedConfig(ActorCriticConfig, TemperatureConfig):
 
 @register("sac")
 @dataclass(frozen=True, kw_only=True)
-class SACConfig(DistributionalConfig, PeriodicActorConfig, EntropyRegularizedConfig):
+class SACConfig(PeriodicActorConfig, EntropyRegularizedConfig, DistributionalConfig):
     """Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905).
 
     >>> from torchrl_elegant.envs import make_env

@@ -13,6 +13,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_elegant.algorithms.add_ons import AddOn
 from torchrl_elegant.config.options import check, check_options, option
+from torchrl_elegant.functional import action_mask_of
 from torchrl_elegant.modules import GaussianActor, observation_shapes
 from torchrl_elegant.modules.build import only_action
 from torchrl_elegant.objectives.on_policy.base import OnPolicyLoss
@@ -36,7 +37,7 @@ class SymmetryConfig:
     )
     action: tuple[int, ...] = option((), "signed places of the mirrored action")
     state: tuple[int, ...] | None = option(
-        None, "the same for all that the critic reads; none: it reads what the actor reads"
+        None, "the same for what the critic alone reads; none: it reads no more than the actor"
     )
     augment: bool = option(True, "learn from mirror images of all rollouts, too")
     weight: float = option(
@@ -57,18 +58,22 @@ class SymmetryConfig:
     def build(self, env: EnvBase, loss: OnPolicyLoss) -> Symmetry:
         """Make the add-on over the networks of ``loss``."""
         key, spec = only_action(env, algorithm="symmetry")
+        mask = action_mask_of(env)
+        must = "be none where actions are masked: a mask has no mirror image"
+        check(mask is None, "symmetry", must, mask)
         counted = not spec.dtype.is_floating_point
         way_out = "choose one-hot actions, and places without signs"
         plain = spec.ndim == 1 and not (counted and min(self.action) < 0)
         check(plain, "symmetry.action", f"suit `{type(spec).__name__}`", self.action, way_out)
         mirrors = [Mirror({key: spec.shape}, self.action, name="symmetry.action")]
-        keys = {"observation": loss.actor_network.in_keys, "state": loss.critic_network.in_keys}
-        same = set(keys["observation"]) == set(keys["state"])
-        must = f"be none, as the critic reads what the actor reads ({keys['state']})"
-        check(self.state is None or not same, "symmetry.state", must, self.state)
-        must = f"be given, as the critic reads {keys['state']}"
-        check(self.state is not None or same, "symmetry.state", must, self.state)
-        for name in ("observation",) if same else ("observation", "state"):
+        seen = loss.actor_network.in_keys
+        more = [key for key in loss.critic_network.in_keys if key not in seen]
+        keys = {"observation": seen} | ({"state": more} if more else {})
+        must = f"be none, as the critic reads no more than the actor ({seen})"
+        check(bool(more) or self.state is None, "symmetry.state", must, self.state)
+        must = f"be given, as the critic alone reads {more}"
+        check(not more or self.state is not None, "symmetry.state", must, self.state)
+        for name in keys:
             shapes = observation_shapes(env, keys[name])
             mirrors.append(Mirror(shapes, getattr(self, name), name=f"symmetry.{name}"))
         gaussian = isinstance(loss.actor_network, GaussianActor)
@@ -129,8 +134,8 @@ class Symmetry(AddOn):
 
     Args:
         loss: its actor gets the gradients.
-        mirrors: that of the action, that of the actor's entries, and that of the critic's where
-            they are others.
+        mirrors: that of the action, that of the actor's entries, and that of entries which the
+            critic alone reads. No entry has two.
         augment: whether rollouts are doubled.
         weight: w.
     """

@@ -17,7 +17,7 @@ from torchrl_elegant.objectives.off_policy.base import OffPolicyLoss
 
 @register("td3")
 @dataclass(frozen=True, kw_only=True)
-class TD3Config(DistributionalConfig, DDPGConfig):
+class TD3Config(DDPGConfig, DistributionalConfig):
     """Twin delayed DDPG (Fujimoto et al. 2018, arXiv:1802.09477): DDPG with several critics, a
     smoothed target, and an actor that follows with all target networks at every second update.
 

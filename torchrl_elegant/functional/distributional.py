@@ -22,7 +22,8 @@ def categorical_projection(probs: Tensor, moved: Tensor, *, low: float, high: fl
     """
     last = probs.shape[-1] - 1
     place = ((moved - low) * (last / (high - low))).clamp(0.0, float(last))
-    below = place.floor().clamp_(max=float(last - 1))
+    # A NaN must reach the loss, where it is told: no index is one.
+    below = place.nan_to_num().floor().clamp_(max=float(last - 1))
     share, index = place - below, below.long()  # [*B, K]
     projected = torch.zeros_like(probs).scatter_add(-1, index, probs * (1.0 - share))
     return projected.scatter_add(-1, index + 1, probs * share)

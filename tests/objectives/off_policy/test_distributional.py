@@ -108,6 +108,26 @@ def test_a_state_after_the_end_may_be_no_number():
     assert loss._fit(batch).target.isnan().tolist() == [False, False, True]
 
 
+def test_without_terminated_an_end_is_a_done_as_in_torchrl():
+    loss, batch = made(TD3Loss, [EVEN], [LOW], policy_noise=0.0), rows(truncated=(0, 0, 0))
+    wanted = loss._fit(batch).target
+    del batch["next", "terminated"]
+    torch.testing.assert_close(loss._fit(batch).target, wanted)
+    assert ("next", "terminated") not in batch.keys(True)
+
+
+@pytest.mark.parametrize("kind", [TD3Loss, SACLoss])
+def test_a_reward_that_is_no_number_reaches_the_loss(kind):
+    loss, batch = made(kind, [EVEN], [LOW]), rows(reward=(math.nan, 0.5, 0.5))
+    assert loss._fit(batch).losses.isnan().tolist() == [[True, False, False]]
+
+
+def test_differences_from_an_average_are_no_atoms():
+    loss = made(TD3Loss, [EVEN], [LOW])
+    with pytest.raises(ValueError, match="`average_rewards` must be False over a Distributional"):
+        loss.make_value_estimator(ValueEstimators.TD0, average_rewards=True)
+
+
 def test_rows_of_several_steps_are_discounted_by_their_steps():
     loss, batch = made(TD3Loss, [EVEN], [LOW], policy_noise=0.0), rows()
     batch["steps_to_next_obs"] = torch.tensor([[2], [1], [1]])

@@ -51,8 +51,8 @@ class MATD3Config(TeamCriticOptions, TD3Config):
     noise_std: Rate = (0.8, 0.05)
     # Critics of teams predict values alone.
     atoms: int | None = option(None, has_text=False)
-    v_min: float = option(-10.0, has_text=False)
-    v_max: float = option(10.0, has_text=False)
+    v_min: float | None = option(None, has_text=False)
+    v_max: float | None = option(None, has_text=False)
 
     def build_loss(self, actor: Any, critic: Any, *, action_spec: TensorSpec) -> MATD3Loss:
         arguments = self.loss_arguments(action_spec)

@@ -31,8 +31,8 @@ class MASACConfig(TeamCriticOptions, SACConfig):
     alpha_lr: Rate = 5e-4
     # Critics of teams predict values alone.
     atoms: int | None = option(None, has_text=False)
-    v_min: float = option(-10.0, has_text=False)
-    v_max: float = option(10.0, has_text=False)
+    v_min: float | None = option(None, has_text=False)
+    v_max: float | None = option(None, has_text=False)
 
     def build_loss(self, actor: Any, critic: Any, *, action_spec: TensorSpec) -> MASACLoss:
         return MASACLoss(

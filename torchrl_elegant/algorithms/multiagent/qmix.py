@@ -38,6 +38,8 @@ class VDNConfig(TeamReplayOptions, DQNConfig):
     lr: Rate = 5e-4
     loss_function: Literal["l2", "smooth_l1", "l1"] = "l2"
     epsilon: Rate = (0.8, 0.05)
+    # Of steps of a team: pixels are not stored.
+    buffer_size: int = 1_000_000
     double: bool = option(
         True,
         "the online network chooses the next actions, the target network values them",

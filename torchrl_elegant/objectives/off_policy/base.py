@@ -115,12 +115,15 @@ class OffPolicyLoss(UpdateDefaults, TorchRLContract, LossModule):
 
     def _distribution_fit(self, tensordict: TensorDictBase, critic: DistributionalCritic) -> Fit:
         action = tensordict.get(self.tensor_keys.action).detach()
-        atoms = critic.atoms(action.device)  # [K]
+        atoms, place = critic.atoms(action.device), ("next", self.tensor_keys.terminated)  # [K]
         with torch.no_grad():
             outputs, cost = self._next_distribution(tensordict.get("next"))
             probs = of_smallest_mean(outputs.softmax(-1), atoms)  # [*B, K]
             # All of it moves to the reward; the state after the end may be anything, even NaN.
-            ends = tensordict.get(("next", self.tensor_keys.terminated))
+            ends = tensordict.get(place, None)
+            if ends is None:  # as in TorchRL's estimators
+                ends = tensordict.get(("next", self.tensor_keys.done))
+                tensordict = tensordict.copy().set(place, ends)
             probs = probs.masked_fill(ends, 1.0 / len(atoms))
             ahead = atoms.view(-1, *[1] * (probs.ndim - 1)).expand(-1, *probs.shape[:-1])
             ahead = ahead if cost is None else ahead - cost  # [K, *B]

@@ -52,6 +52,11 @@ class TorchRLContract(BoundNetworks):
                 f"`value_type` must be TD0 over a DistributionalCritic, got `{value_type}`; for "
                 "longer returns fold the rows by MultiStepFold"
             )
+        if self._is_distributional and hyperparams.get("average_rewards"):
+            raise ValueError(
+                "`average_rewards` must be False over a DistributionalCritic, got `True`; its "
+                "atoms are returns, not differences from an average"
+            )
         if value_type is not None:
             known = vars(self.tensor_keys) | {"value": self.tensor_keys.value}
             dispatch_value_estimator(
