@@ -9,6 +9,7 @@ import torch
 
 LIMIT = 5
 HANGS = 0.4375  # action that never ends
+SLOW = 0.3125  # action that takes half a second
 
 
 def falls_at(row, episode):
@@ -42,6 +43,8 @@ class ScriptedTask(object):  # noqa: UP004
     def step(self, actions):
         if actions[0, 0] == HANGS:
             time.sleep(600)
+        if actions[0, 0] == SLOW:
+            time.sleep(0.5)
         self.action.copy_(actions[:, 0])
         if self.resets == "pre_physics":
             self._reset_marked()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from no_sync import NoSync
-from scripted_vectask import HANGS, LIMIT, ScriptedTask, falls_at
+from scripted_vectask import HANGS, LIMIT, SLOW, ScriptedTask, falls_at
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchrl.envs.utils import check_env_specs
 
@@ -280,6 +280,32 @@ def test_an_interrupt_leaves_the_server_at_work(bridges):
     os.kill(bridge._process.pid, signal.SIGINT)
     env = VecTaskEnv(bridge)
     assert env.step(env.rand_action(env.reset()))["next", "observation"].shape == (6, 4)
+
+
+def stop(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_the_answer_to_an_interrupted_step_is_discarded(bridges, monkeypatch, asked):
+    """Whether the interrupt came after the server was asked, or just before."""
+    bridge = bridges["pre_physics"]
+    never = torch.zeros(6, dtype=torch.bool)
+    bridge.begin()
+    if asked:
+        before = signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+    else:
+        monkeypatch.setattr(bridge, "_say", stop)
+    with pytest.raises(KeyboardInterrupt):
+        bridge.step(torch.full((6, 1), SLOW), never)
+    if asked:
+        signal.signal(signal.SIGALRM, before)
+    monkeypatch.undo()
+    for action in (0.5, -0.5):
+        shown = bridge.step(torch.full((6, 1), action), never).seen["observation"]
+        assert shown[:, 3].tolist() == [action] * 6
+    assert bridge.begin().seen["observation"].shape == (6, 4)
 
 
 def test_a_killed_server_is_one_clear_error(bridges):

@@ -33,6 +33,7 @@ SIZES = ("num_envs", "num_obs", "num_states", "num_acts", "max_episode_length")
 
 # One byte asks for a call, one byte says that it is done.
 BEGIN, STEP, RESET_DONE, QUIT = b"B", b"S", b"R", b"Q"
+ECHO = b"E"  # comes back as it is, after all earlier answers
 READY, FAILED = b".", b"!"
 
 
@@ -187,6 +188,9 @@ class Server(object):  # noqa: UP004
             asked = os.read(self._requests, 1)
             if asked in (b"", QUIT):
                 return
+            if asked == ECHO:
+                os.write(self._replies, ECHO)
+                continue
             answers[asked]()
             os.write(self._replies, READY)
 
