@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from no_sync import NoSync
@@ -265,6 +267,7 @@ def test_the_server_is_python_36():
         "json",
         "mmap",
         "os",
+        "random",
         "signal",
         "sys",
         "threading",
@@ -280,6 +283,50 @@ def test_an_interrupt_leaves_the_server_at_work(bridges):
     os.kill(bridge._process.pid, signal.SIGINT)
     env = VecTaskEnv(bridge)
     assert env.step(env.rand_action(env.reset()))["next", "observation"].shape == (6, 4)
+
+
+def drawn(seed):
+    bridge = BridgedTask(
+        sys.executable, "scripted_vectask:DrawnTask", resets="manual", seed=seed, path=[HERE]
+    )
+    shown = bridge.begin().seen["observation"][0, :3].tolist()
+    bridge.close()
+    return shown
+
+
+def test_a_seed_fixes_every_stream_of_the_server():
+    with ThreadPoolExecutor() as pool:
+        first, same, other = pool.map(drawn, [7, 7, 8])
+    assert first == same
+    assert all(a != b for a, b in zip(first, other, strict=True))
+
+
+def test_without_a_seed_no_stream_is_fixed():
+    drawn = []
+    for _ in range(2):
+        server.seed_all(3)
+        server.seed_all(None)
+        drawn.append((random.random(), np.random.rand(), float(torch.rand(1))))  # noqa: NPY002
+    assert all(a != b for a, b in zip(*drawn, strict=True))
+
+
+@pytest.mark.parametrize("seed", [5, 0, None])
+def test_isaac_gym_is_seeded_with_its_process(monkeypatch, seed):
+    given = []
+
+    class Source:
+        sizes = server.sizes_of(ScriptedTask("manual"))
+        resets, device = "manual", "cpu"
+
+        def __init__(self, python, make, arguments, *, seed, **_):
+            assert arguments["seed"] == seed
+            given.append(seed)
+
+    monkeypatch.setattr("torchrl_elegant.envs.batched.isaacgym_tasks.BridgedTask", Source)
+    for _ in range(2):
+        made = {"python": "python3.8", "seed": seed}
+        make_env("isaacgym/Ant", 6, env_kwargs=made)
+    assert given == [seed] * 2 if seed is not None else len({*given}) == 2
 
 
 def stop(*_):

@@ -40,6 +40,8 @@ class BridgedTask:
             NumPy and torch of its own, and nothing of this package.
         make: `"module:callable"` that makes the task there.
         arguments: keyword arguments of it, in JSON's types.
+        seed: of Python's, NumPy's and torch's random numbers there, before the task is made; None
+            takes one from the operating system.
         resets: style of the task (`VecTaskEnv`).
         device: where tensors are handed over.
         path: folders to import from.
@@ -55,6 +57,7 @@ class BridgedTask:
         arguments: Mapping[str, Any] | None = None,
         *,
         resets: str,
+        seed: int | None = None,
         device: torch.device | str = "cpu",
         path: Sequence[str] = (),
         first: Sequence[str] = (),
@@ -76,6 +79,7 @@ class BridgedTask:
             "make": make,
             "arguments": dict(arguments or {}),
             "resets": resets,
+            "seed": seed,
             "path": list(path),
             "first": list(first),
         }

@@ -8,6 +8,7 @@ import importlib
 import json
 import mmap
 import os
+import random
 import signal
 import sys
 import threading
@@ -227,11 +228,24 @@ def leave_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def seed_all(seed: "int | None") -> None:
+    """Seeds Python, NumPy and torch on all devices; None gives streams that no seed fixes."""
+    import torch  # late: Isaac Gym must be imported first
+
+    random.seed(seed)
+    np.random.seed(None if seed is None else seed % 2**32)  # noqa: NPY002
+    if seed is None:
+        torch.seed()  # a new process has a fixed one otherwise
+    else:
+        torch.manual_seed(seed)
+
+
 def made(spec: "dict[str, Any]") -> Any:
-    """Task that a description names: modules to import first, ``make`` and its arguments."""
+    """Task that a description names: modules to import first, a seed, ``make``, its arguments."""
     sys.path[:1] = spec["path"]  # in the place of this file's folder
     for name in spec["first"]:
         importlib.import_module(name)
+    seed_all(spec["seed"])
     module, _, name = spec["make"].partition(":")
     return getattr(importlib.import_module(module), name)(**spec["arguments"])
 
