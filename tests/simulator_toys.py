@@ -38,7 +38,11 @@ class Core:
     def __init__(self, rows: int) -> None:
         self.seen = torch.zeros(rows, 2)
         self.reward = torch.zeros(rows)
+        self.closed = 0
         self.fell, self.over = torch.zeros(2, rows, dtype=torch.bool).unbind(0)
+
+    def close(self) -> None:
+        self.closed += 1
 
     def begin(self, rows: Tensor) -> None:
         self.seen[rows, 0] += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import weakref
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -90,6 +91,27 @@ def test_nothing_that_comes_out_is_a_live_buffer(env: SimulatorEnv) -> None:
     kept = first.clone()
     env.step(first.clone().set("action", still))
     assert (first == kept).all()
+
+
+@pytest.mark.parametrize("name", ["mjlab", "isaaclab", "envpool"])
+def test_a_closed_environment_ends_its_simulator(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    env = stand_in(monkeypatch, name, 1)
+    inner = env.simulator
+    for _ in range(2):
+        env.close()
+    assert inner.closed == 1
+
+
+def test_a_seed_ends_the_old_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = stand_in(monkeypatch, "envpool", 1)
+    old = weakref.ref(env.simulator)
+    env.set_seed(1)
+    assert old() is None
+    last = weakref.ref(env.simulator)
+    env.close()
+    assert last() is None
 
 
 def test_mjlab_shows_the_critic_a_state_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,6 +252,14 @@ def go2(monkeypatch: pytest.MonkeyPatch, robot: Robot) -> Go2Env:
         "torchrl_elegant.envs.batched.genesis._standing_robots", lambda rows: (scene, robot)
     )
     return Go2Env(num_envs=robot.rows, seed=0)
+
+
+def test_the_robot_ends_its_scene(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = go2(monkeypatch, Robot(1))
+    ended = []
+    env.simulator.destroy = lambda: ended.append(True)
+    env.close()
+    assert ended == [True]
 
 
 def test_reward_of_the_robot_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:

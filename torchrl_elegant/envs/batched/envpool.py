@@ -70,6 +70,7 @@ class EnvpoolEnv(SimulatorEnv):
             max_episode_steps=min(self.max_steps + 1, 2**31 - 1),
             **task_kwargs,
         )
+        self._simulator: Any = None
         self._set_seed(seed)
         space = self._simulator.action_space
         if isinstance(space, gymnasium.spaces.Discrete):
@@ -86,9 +87,16 @@ class EnvpoolEnv(SimulatorEnv):
 
     def _set_seed(self, seed: int | None) -> None:
         # envpool takes a seed when it is made alone, and its own default is 42 for everybody.
+        self._end()
         drawn = int(np.random.SeedSequence(seed).generate_state(1)[0])
         self._simulator = self._make(seed=drawn % 2**31)
         self._now = self._seen(self._simulator.reset()[0])
+
+    def _end(self) -> None:
+        # Threads of a pool end when nothing refers to it; its own `close` is for windows.
+        if self._simulator is not None:
+            self._simulator.close()
+            self._simulator = None
 
     def _seen(self, observation: Any) -> dict[str, Tensor]:
         if isinstance(observation, dict):

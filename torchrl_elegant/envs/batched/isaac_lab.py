@@ -34,7 +34,7 @@ class IsaacLabEnv(SimulatorEnv):
     are ends.
 
     A reset of rows that have just ended begins nothing anew, for Isaac Lab has done that. Other
-    rows are reset only all together.
+    rows are reset only all together. `close()` closes `env`.
 
     TorchRL's `IsaacLabWrapper` gives the first observation of the new episode in place of the last
     one of the old. Isaac Lab's own `IsaacLabTorchRLWrapper` is right, and may be used as well.
@@ -116,11 +116,8 @@ class IsaacLabEnv(SimulatorEnv):
         if seed is not None:
             self._inner.seed(seed)
 
-    def close(self, *, raise_if_closed: bool = True) -> None:
-        """Closes the simulation."""
-        if not self.is_closed:
-            self._simulator.close()
-        super().close(raise_if_closed=raise_if_closed)
+    def _end(self) -> None:
+        self._simulator.close()
 
 
 def _actions(space: Any, bound: float) -> Actions:

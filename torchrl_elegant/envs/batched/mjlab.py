@@ -101,6 +101,9 @@ class MjlabEnv(SimulatorEnv):
     def _set_seed(self, seed: int | None) -> None:
         self._simulator.seed(-1 if seed is None else seed)
 
+    def _end(self) -> None:
+        self._simulator.close()
+
 
 def _names() -> list[str]:
     import mjlab.tasks  # noqa: F401  (registers the tasks)

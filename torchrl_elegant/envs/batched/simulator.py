@@ -55,13 +55,14 @@ class SimulatorEnv(RowsEnv):
 
     An adapter calls `_describe` at the end of its construction and has two methods: `_advance`
     steps all rows and gives the true observation after the step, and `_restart` begins new
-    episodes in some rows. This class adds the rest: actions in [-1, 1], `step_count`,
-    `episode_reward`, the time limit `max_steps`. All entries are copied, so none is memory that the
-    simulator writes again.
+    episodes in some rows. A third, `_end`, ends what the adapter has started. This class adds the
+    rest: actions in [-1, 1], `step_count`, `episode_reward`, the time limit `max_steps`. All
+    entries are copied, so none is memory that the simulator writes again.
     """
 
     #: Steps after which an episode is truncated, besides what the simulator truncates itself.
     max_steps: int | None = None
+    _is_ended = False
 
     @abstractmethod
     def _advance(self, action: Tensor) -> Stepped:
@@ -118,6 +119,16 @@ class SimulatorEnv(RowsEnv):
         if self._choices is not None:
             return action.to(torch.int64).argmax(-1) if self._one_hot else action
         return torch.lerp(self._low, self._high, (action.clamp(-1.0, 1.0) + 1.0) / 2.0)
+
+    def _end(self) -> None:
+        """Ends the simulator, once, when the environment is closed; does nothing by default."""
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        """Closes the environment, and ends its simulator."""
+        super().close(raise_if_closed=raise_if_closed)
+        if not self._is_ended:
+            self._is_ended = True
+            self._end()
 
     def _own(self, seen: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: entry.clone() for name, entry in seen.items()}
