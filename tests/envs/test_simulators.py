@@ -7,6 +7,8 @@ import sys
 import weakref
 from types import ModuleType, SimpleNamespace
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
 from tensordict import TensorDictBase
@@ -14,6 +16,7 @@ from torchrl.envs.utils import check_env_specs
 
 from tests.simulator_toys import (
     LIMIT,
+    Envpool,
     IsaacLab,
     Mjlab,
     PrivilegedTask,
@@ -30,6 +33,7 @@ from torchrl_elegant.envs import (
     SimulatorEnv,
     make_env,
 )
+from torchrl_elegant.envs.batched import Actions
 
 NAMES = ["mjlab", "isaaclab", "genesis", "envpool", "jax"]
 ROWS, STEPS = 3, 12
@@ -91,6 +95,36 @@ def test_nothing_that_comes_out_is_a_live_buffer(env: SimulatorEnv) -> None:
     kept = first.clone()
     env.step(first.clone().set("action", still))
     assert (first == kept).all()
+
+
+def boxed(
+    monkeypatch: pytest.MonkeyPatch, low: object, high: object, **arguments: float
+) -> SimulatorEnv:
+    space = gymnasium.spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
+    monkeypatch.setattr(Envpool, "action_space", space, raising=False)
+    return stand_in(monkeypatch, "envpool", 2, **arguments)
+
+
+def test_actions_without_bounds_need_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    for low in (-np.inf, -1.0):
+        with pytest.raises(ValueError, match=r"finite bounds, got .*inf.*`action_bound`") as told:
+            boxed(monkeypatch, [low], [np.inf])
+        assert len(str(told.value).splitlines()) == 1
+    env = boxed(monkeypatch, [-np.inf], [np.inf], action_bound=0.5)
+    assert env.action_high is not None
+    assert env.action_high.tolist() == [0.5]
+
+
+def test_actions_that_are_no_row_of_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TypeError, match="must be a box of one dimension or choices"):
+        boxed(monkeypatch, [[-1.0]], [[1.0]])
+    monkeypatch.setattr(Envpool, "action_space", gymnasium.spaces.MultiBinary(2))
+    with pytest.raises(TypeError, match="got `MultiBinary"):
+        stand_in(monkeypatch, "envpool", 2)
+    one = np.ones(1, np.float32)
+    for bad in (Actions(), Actions(low=-one), Actions(low=-one[None], high=one[None])):
+        with pytest.raises(ValueError, match="`actions` must"):
+            bad.check()
 
 
 @pytest.mark.parametrize("name", ["mjlab", "isaaclab", "envpool"])

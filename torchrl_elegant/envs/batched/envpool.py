@@ -6,7 +6,6 @@ import importlib
 from functools import partial
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 from torch import Tensor
@@ -36,6 +35,8 @@ class EnvpoolEnv(SimulatorEnv):
         num_envs: rows.
         num_threads: threads that step them; 0 lets envpool choose.
         max_steps: steps after which an episode is truncated; None takes the task's own.
+        action_bound: an action of 1 here is this much there, where the task names no bounds; it is
+            needed there.
         discrete_actions: how a choice is written, `"one_hot"` or `"categorical"` (an index).
         device: the CPU.
         seed: of all rows; None takes one from the operating system.
@@ -49,6 +50,7 @@ class EnvpoolEnv(SimulatorEnv):
         num_envs: int = 1,
         num_threads: int = 0,
         max_steps: int | None = None,
+        action_bound: float | None = None,
         discrete_actions: DiscreteActions = "one_hot",
         device: torch.device | str = "cpu",
         seed: int | None = None,
@@ -73,11 +75,8 @@ class EnvpoolEnv(SimulatorEnv):
         self._simulator: Any = None
         self._set_seed(seed)
         space = self._simulator.action_space
-        if isinstance(space, gymnasium.spaces.Discrete):
-            actions = Actions(choices=int(space.n))
-        else:
-            actions = Actions(low=space.low.astype(np.float32), high=space.high.astype(np.float32))
         self._action_type = space.dtype
+        actions = Actions.of(space, action_bound)
         self._describe(self._now, actions, discrete_actions=discrete_actions)
 
     @property

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -65,7 +64,7 @@ class IsaacLabEnv(SimulatorEnv):
         # Rows that Isaac Lab has begun anew since the last reset.
         self._fresh = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
         self._now = self._seen(env.reset()[0])
-        actions = _actions(inner.single_action_space, action_bound)
+        actions = Actions.of(inner.single_action_space, action_bound)
         self._describe(self._now, actions, discrete_actions=discrete_actions)
 
     @property
@@ -118,19 +117,6 @@ class IsaacLabEnv(SimulatorEnv):
 
     def _end(self) -> None:
         self._simulator.close()
-
-
-def _actions(space: Any, bound: float) -> Actions:
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return Actions(choices=int(space.n))
-    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
-        raise TypeError(
-            f"the actions must be a box of one dimension or choices, got `{space}`; join them in a "
-            "wrapper of Gymnasium"
-        )
-    if np.isfinite(space.low).all() and np.isfinite(space.high).all():
-        return Actions(low=space.low.astype(np.float32), high=space.high.astype(np.float32))
-    return Actions.within(space.shape[0], bound)
 
 
 def make_isaac_lab(
