@@ -61,6 +61,7 @@ class Mjlab(Core):
     def __init__(self, cfg: Any, device: str) -> None:
         super().__init__(cfg.scene.num_envs)
         assert not cfg.auto_reset
+        self.cfg = cfg
         self.action_manager = SimpleNamespace(action_term_dim=[1])
         self.pending = torch.zeros_like(self.fell)
         self.seeds: list[int] = []

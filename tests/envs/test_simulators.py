@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import importlib.util
 import itertools
 import sys
 import weakref
@@ -33,7 +35,7 @@ from torchrl_elegant.envs import (
     SimulatorEnv,
     make_env,
 )
-from torchrl_elegant.envs.batched import Actions
+from torchrl_elegant.envs.batched import ISAAC_LAB_TASKS, Actions
 
 NAMES = ["mjlab", "isaaclab", "genesis", "envpool", "jax"]
 ROWS, STEPS = 3, 12
@@ -169,9 +171,17 @@ def test_the_limit_of_a_finite_task_is_an_end(monkeypatch: pytest.MonkeyPatch, n
 
 def test_mjlab_takes_a_limit_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, "mjlab", 1)
-    cfg = mjlab_cfg()
-    MjlabEnv(cfg, max_steps=7)
+    cfg = MjlabEnv(mjlab_cfg(), max_steps=7).simulator.cfg
     assert 6 < cfg.episode_length_s / (cfg.decimation * cfg.sim.mujoco.timestep) < 7
+
+
+def test_mjlab_leaves_its_configuration_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, "mjlab", 1)
+    cfg = mjlab_cfg(scene=SimpleNamespace(num_envs=5))
+    before = copy.deepcopy(cfg)
+    assert MjlabEnv(cfg).batch_size == (5,)
+    assert MjlabEnv(cfg, num_envs=2, seed=3, max_steps=7).batch_size == (2,)
+    assert cfg == before
 
 
 def test_actions_are_scaled_to_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,6 +199,19 @@ def test_actions_are_scaled_to_the_bound(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     env.step(env.reset().set("action", torch.tensor([[1.0], [-3.0]])))
     assert acted[0].tolist() == [[0.25], [-0.25]]
+
+
+def test_isaac_lab_takes_registered_tasks_of_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec("torch")
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: found if name == "isaaclab" else None
+    )
+    monkeypatch.setitem(gymnasium.registry, "Mine-v0", None)
+    monkeypatch.setitem(gymnasium.registry, "Isaac-Ant-v0", None)
+    assert "Mine-v0" in ISAAC_LAB_TASKS
+    assert [*ISAAC_LAB_TASKS] == ["Isaac-Ant-v0"]
+    with pytest.raises(ValueError, match="nearest: isaaclab/Isaac-Ant-v0"):
+        make_env("isaaclab/Yours-v0")
 
 
 def test_isaac_lab_begins_no_row_twice() -> None:

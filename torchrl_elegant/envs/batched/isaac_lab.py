@@ -128,7 +128,7 @@ def make_isaac_lab(
     action_bound: float = 1.0,
     discrete_actions: DiscreteActions = "one_hot",
 ) -> IsaacLabEnv:
-    """Makes a task of Isaac Lab's registry.
+    """Makes a task of Isaac Lab, or one of your own that is registered with Gymnasium as its are.
 
     The simulation must run already: make it within Isaac Lab's `launch_simulation`, or after its
     `AppLauncher` has started Isaac Sim.
@@ -156,5 +156,7 @@ ISAAC_LAB_TASKS = SimulatorTasks(
         "(benchmarks/requirements-isaaclab.txt)"
     ),
     names=_names,
+    # Those of one's own may have any name.
+    knows=lambda name: name in gymnasium.registry,
     make=make_isaac_lab,
 )

@@ -177,6 +177,7 @@ class SimulatorTasks(Mapping[str, Any]):
         package: module that must be installed.
         install: the way to install it, for the error.
         names: lists the tasks.
+        knows: tells whether there is a task of a name that is not listed; None for no such task.
         make: makes the environment of a task, whose name is its first argument.
     """
 
@@ -188,16 +189,17 @@ class SimulatorTasks(Mapping[str, Any]):
         install: str,
         names: Callable[[], Iterable[str]],
         make: Callable[..., SimulatorEnv],
+        knows: Callable[[str], bool] | None = None,
     ) -> None:
         self._prefix, self._package, self._install = prefix, package, install
-        self._names, self._make = names, make
+        self._names, self._make, self._knows = names, make, knows
 
     def __getitem__(self, name: str) -> Any:
         if not self._is_installed():
             raise ImportError(
                 f"`{self._prefix}/{name}` needs a package that is not installed: {self._install}"
             )
-        if name not in self._names():
+        if name not in self._names() and not (self._knows and self._knows(name)):
             raise KeyError(name)
         return partial(self._make, name)
 
