@@ -67,7 +67,7 @@ def source(request, resets, through):
 
 
 def first_steps(resets, first):
-    """What the task counts at an episode's first observation."""
+    """Steps that the task has counted at an episode's first observation."""
     return 1 if resets == "pre_physics" or (resets == "same_step" and first) else 0
 
 
@@ -441,9 +441,18 @@ def test_a_missing_simulator_says_what_to_do(monkeypatch):
 
 def test_a_step_without_time_outs_is_refused():
     task = ScriptedTask("post_physics")
-    task.step = lambda actions: (task.obs_dict, task.rew_buf, task.reset_buf, {"other": 1})
+    task.step = lambda actions: (task._shown(), task.rew_buf, task.reset_buf, {"other": 1})
     with pytest.raises(KeyError, match=r"must hold 'time_outs', got \['other'\]"):
         VecTaskEnv(LocalTask(task, resets="post_physics")).reset()
+
+
+@STYLES
+def test_observations_without_states_are_refused(resets):
+    task = ScriptedTask(resets, num_states=3)
+    task._shown = lambda: {"obs": task.obs_buf}
+    env = VecTaskEnv(LocalTask(task, resets=resets))
+    with pytest.raises(KeyError, match=r"`ScriptedTask` must hold 'states', got \['obs'\]"):
+        env.reset()
 
 
 @pytest.mark.parametrize(

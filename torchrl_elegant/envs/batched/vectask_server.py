@@ -97,7 +97,7 @@ class TaskDriver(object):  # noqa: UP004
         if self.resets == MANUAL:
             task.reset_buf.fill_(1)
             zeros = torch.zeros(self.sizes["num_envs"], device=task.rl_device)
-            return Signals(task.reset_done()[0], zeros, zeros, zeros)
+            return Signals(self._whole(task.reset_done()[0]), zeros, zeros, zeros)
         if self.resets == SAME_STEP:
             task.reset_idx(torch.arange(self.sizes["num_envs"], device=task.device))
         else:
@@ -116,6 +116,7 @@ class TaskDriver(object):  # noqa: UP004
         else:
             task.reset_buf.masked_fill_(marks, 1)
         seen, reward, done, extras = task.step(actions)
+        seen = self._whole(seen)
         if self.resets == MANUAL and "terminate" in extras:
             return Signals(seen, reward, done, extras["terminate"] == 0)
         if "time_outs" not in extras:
@@ -125,7 +126,16 @@ class TaskDriver(object):  # noqa: UP004
     def reset_done(self, rows: Any) -> Any:
         """Resets exactly ``rows``, flags ``[n]``, of a task of the style ``manual``."""
         self.task.reset_buf.copy_(rows)
-        return self.task.reset_done()[0]
+        return self._whole(self.task.reset_done()[0])
+
+    def _whole(self, seen: Any) -> Any:
+        for name in ("obs", "states") if self.sizes["num_states"] else ("obs",):
+            if name not in seen:
+                raise KeyError(
+                    f"the observations of `{type(self.task).__name__}` must hold '{name}', got "
+                    f"{sorted(seen)}; a task without states has num_states = 0"
+                )
+        return seen
 
 
 def layout(sizes: "dict[str, int]") -> "tuple[list[tuple[str, str, int, Any]], int]":
