@@ -43,6 +43,8 @@ class EnvpoolEnv(SimulatorEnv):
         task_kwargs: further arguments of the task.
     """
 
+    _simulator: Any = None
+
     def __init__(
         self,
         task: str,
@@ -72,7 +74,6 @@ class EnvpoolEnv(SimulatorEnv):
             max_episode_steps=min(self.max_steps + 1, 2**31 - 1),
             **task_kwargs,
         )
-        self._simulator: Any = None
         self._set_seed(seed)
         space = self._simulator.action_space
         self._action_type = space.dtype
