@@ -130,9 +130,11 @@ def report() -> str:
     if speeds:
         picture([json.loads(kept.read_text()) for kept in speeds])
         words += ["", "![frames a second by environments](simulators.png)"]
-    words += ["", f"## PPO, 1024 environments, episodes of {LIMIT} steps", ""]
-    words += ["| task | seed | CPU seconds | return by frames |", "|---|---|---|---|"]
-    for kept in sorted(KEPT.glob("learn_*.json")):
+    learned = sorted(KEPT.glob("learn_*.json"))
+    if learned:
+        words += ["", f"## PPO, 1024 environments, episodes of {LIMIT} steps", ""]
+        words += ["| task | seed | CPU seconds | return by frames |", "|---|---|---|---|"]
+    for kept in learned:
         told = json.loads(kept.read_text())
         for run in told["runs"]:
             curve = ", ".join(f"{p['return']:.2f} ({p['frames'] / 1e3:.0f}k)" for p in run["curve"])

@@ -3,12 +3,15 @@
 It keeps to Python 3.6 and torch, so that it runs under the interpreter of a server, too.
 """
 
+import random
 import time
 
+import numpy as np
 import torch
 
 LIMIT = 5
 HANGS = 0.4375  # action that never ends
+SLOW = 0.3125  # action that takes half a second
 
 
 def falls_at(row, episode):
@@ -42,6 +45,8 @@ class ScriptedTask(object):  # noqa: UP004
     def step(self, actions):
         if actions[0, 0] == HANGS:
             time.sleep(600)
+        if actions[0, 0] == SLOW:
+            time.sleep(0.5)
         self.action.copy_(actions[:, 0])
         if self.resets == "pre_physics":
             self._reset_marked()
@@ -99,3 +104,14 @@ class ScriptedTask(object):  # noqa: UP004
         if self.num_states:
             self.obs_dict["states"] = self.states_buf
         return self.obs_dict
+
+
+class DrawnTask(ScriptedTask):
+    """Shows a number of Python's, of NumPy's and of torch's stream."""
+
+    def __init__(self):
+        super(DrawnTask, self).__init__("manual", num_envs=1)  # noqa: UP008
+
+    def _observe(self):
+        drawn = [random.random(), np.random.rand(), float(torch.rand(1)), 0.0]  # noqa: NPY002
+        self.obs_buf.copy_(torch.tensor([drawn]))

@@ -38,7 +38,11 @@ class Core:
     def __init__(self, rows: int) -> None:
         self.seen = torch.zeros(rows, 2)
         self.reward = torch.zeros(rows)
+        self.closed = 0
         self.fell, self.over = torch.zeros(2, rows, dtype=torch.bool).unbind(0)
+
+    def close(self) -> None:
+        self.closed += 1
 
     def begin(self, rows: Tensor) -> None:
         self.seen[rows, 0] += 1
@@ -57,6 +61,7 @@ class Mjlab(Core):
     def __init__(self, cfg: Any, device: str) -> None:
         super().__init__(cfg.scene.num_envs)
         assert not cfg.auto_reset
+        self.cfg = cfg
         self.action_manager = SimpleNamespace(action_term_dim=[1])
         self.pending = torch.zeros_like(self.fell)
         self.seeds: list[int] = []
@@ -122,10 +127,11 @@ class IsaacLab(Core):
 class Envpool(Core):
     """envpool's rows, reset by number; at a time limit it does not say whether a row has failed."""
 
+    action_space: gymnasium.Space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float64)
+
     def __init__(self, rows: int, max_episode_steps: int) -> None:
         super().__init__(rows)
         self.limit = max_episode_steps
-        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float64)
         self.ended = torch.zeros_like(self.fell)
 
     def reset(self, env_id: np.ndarray | None = None) -> Any:
@@ -247,8 +253,10 @@ def jax_on_torch() -> ModuleType:
     return jax
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, rows: int) -> SimulatorEnv:
-    """The adapter of a simulator over its stand-in."""
+def stand_in(
+    monkeypatch: pytest.MonkeyPatch, name: str, rows: int, **arguments: Any
+) -> SimulatorEnv:
+    """The adapter of a simulator over its stand-in; arguments are for envpool's."""
 
     def installed(module: str, **content: Any) -> None:
         made = ModuleType(module)
@@ -266,7 +274,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, rows: int) -> Simulator
 
         config = SimpleNamespace(max_episode_steps=LIMIT)
         installed("envpool", make=make, make_spec=lambda task: SimpleNamespace(config=config))
-        return EnvpoolEnv("Scripted", num_envs=rows)
+        return EnvpoolEnv("Scripted", num_envs=rows, **arguments)
     if name == "genesis":
         installed("genesis", device=torch.device("cpu"))
         return GenesisTask(rows)

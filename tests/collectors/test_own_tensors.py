@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -54,7 +56,12 @@ def test_every_step_keeps_its_own_numbers(kind: type[Buffers], buffers: int, fra
     env = kind(buffers)
     collector = SyncCollector(env, None, frames_per_batch=frames, total_frames=48)
     assert collector.is_lean == (kind is Buffers)
-    batches = torch.cat([batch.clone() for batch in collector], -1)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        batches = torch.cat([batch.clone() for batch in collector], -1)
+    told = [str(one.message) for one in told if "writes again" in str(one.message)]
+    assert len(told) == (buffers > 0)
+    assert all(f"`{kind.__name__}`" in line and "'reward'" in line for line in told)
     steps = torch.arange(24.0).expand(2, 24)
     assert torch.equal(batches["observation"][..., 0], steps)
     assert torch.equal(batches["next", "observation"][..., 0], steps + 1)

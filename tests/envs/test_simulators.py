@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import importlib.util
 import itertools
 import sys
+import weakref
 from types import ModuleType, SimpleNamespace
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
 from tensordict import TensorDictBase
@@ -13,6 +18,7 @@ from torchrl.envs.utils import check_env_specs
 
 from tests.simulator_toys import (
     LIMIT,
+    Envpool,
     IsaacLab,
     Mjlab,
     PrivilegedTask,
@@ -29,6 +35,7 @@ from torchrl_elegant.envs import (
     SimulatorEnv,
     make_env,
 )
+from torchrl_elegant.envs.batched import ISAAC_LAB_TASKS, Actions
 
 NAMES = ["mjlab", "isaaclab", "genesis", "envpool", "jax"]
 ROWS, STEPS = 3, 12
@@ -92,6 +99,57 @@ def test_nothing_that_comes_out_is_a_live_buffer(env: SimulatorEnv) -> None:
     assert (first == kept).all()
 
 
+def boxed(
+    monkeypatch: pytest.MonkeyPatch, low: object, high: object, **arguments: float
+) -> SimulatorEnv:
+    space = gymnasium.spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
+    monkeypatch.setattr(Envpool, "action_space", space, raising=False)
+    return stand_in(monkeypatch, "envpool", 2, **arguments)
+
+
+def test_actions_without_bounds_need_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    for low in (-np.inf, -1.0):
+        with pytest.raises(ValueError, match=r"finite bounds, got .*inf.*`action_bound`") as told:
+            boxed(monkeypatch, [low], [np.inf])
+        assert len(str(told.value).splitlines()) == 1
+    env = boxed(monkeypatch, [-np.inf], [np.inf], action_bound=0.5)
+    assert env.action_high is not None
+    assert env.action_high.tolist() == [0.5]
+
+
+def test_actions_that_are_no_row_of_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TypeError, match="must be a box of one dimension or choices"):
+        boxed(monkeypatch, [[-1.0]], [[1.0]])
+    monkeypatch.setattr(Envpool, "action_space", gymnasium.spaces.MultiBinary(2))
+    with pytest.raises(TypeError, match="got `MultiBinary"):
+        stand_in(monkeypatch, "envpool", 2)
+    one = np.ones(1, np.float32)
+    for bad in (Actions(), Actions(low=-one), Actions(low=-one[None], high=one[None])):
+        with pytest.raises(ValueError, match="`actions` must"):
+            bad.check()
+
+
+@pytest.mark.parametrize("name", ["mjlab", "isaaclab", "envpool"])
+def test_a_closed_environment_ends_its_simulator(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    env = stand_in(monkeypatch, name, 1)
+    inner = env.simulator
+    for _ in range(2):
+        env.close()
+    assert inner.closed == 1
+
+
+def test_a_seed_ends_the_old_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = stand_in(monkeypatch, "envpool", 1)
+    old = weakref.ref(env.simulator)
+    env.set_seed(1)
+    assert old() is None
+    last = weakref.ref(env.simulator)
+    env.close()
+    assert last() is None
+
+
 def test_mjlab_shows_the_critic_a_state_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     env = stand_in(monkeypatch, "mjlab", 2)
     assert set(env.reset().keys()) >= {"observation", "state"}
@@ -113,9 +171,17 @@ def test_the_limit_of_a_finite_task_is_an_end(monkeypatch: pytest.MonkeyPatch, n
 
 def test_mjlab_takes_a_limit_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, "mjlab", 1)
-    cfg = mjlab_cfg()
-    MjlabEnv(cfg, max_steps=7)
+    cfg = MjlabEnv(mjlab_cfg(), max_steps=7).simulator.cfg
     assert 6 < cfg.episode_length_s / (cfg.decimation * cfg.sim.mujoco.timestep) < 7
+
+
+def test_mjlab_leaves_its_configuration_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, "mjlab", 1)
+    cfg = mjlab_cfg(scene=SimpleNamespace(num_envs=5))
+    before = copy.deepcopy(cfg)
+    assert MjlabEnv(cfg).batch_size == (5,)
+    assert MjlabEnv(cfg, num_envs=2, seed=3, max_steps=7).batch_size == (2,)
+    assert cfg == before
 
 
 def test_actions_are_scaled_to_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +199,19 @@ def test_actions_are_scaled_to_the_bound(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     env.step(env.reset().set("action", torch.tensor([[1.0], [-3.0]])))
     assert acted[0].tolist() == [[0.25], [-0.25]]
+
+
+def test_isaac_lab_takes_registered_tasks_of_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec("torch")
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: found if name == "isaaclab" else None
+    )
+    monkeypatch.setitem(gymnasium.registry, "Mine-v0", None)
+    monkeypatch.setitem(gymnasium.registry, "Isaac-Ant-v0", None)
+    assert "Mine-v0" in ISAAC_LAB_TASKS
+    assert [*ISAAC_LAB_TASKS] == ["Isaac-Ant-v0"]
+    with pytest.raises(ValueError, match="nearest: isaaclab/Isaac-Ant-v0"):
+        make_env("isaaclab/Yours-v0")
 
 
 def test_isaac_lab_begins_no_row_twice() -> None:
@@ -230,6 +309,14 @@ def go2(monkeypatch: pytest.MonkeyPatch, robot: Robot) -> Go2Env:
         "torchrl_elegant.envs.batched.genesis._standing_robots", lambda rows: (scene, robot)
     )
     return Go2Env(num_envs=robot.rows, seed=0)
+
+
+def test_the_robot_ends_its_scene(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = go2(monkeypatch, Robot(1))
+    ended = []
+    env.simulator.destroy = lambda: ended.append(True)
+    env.close()
+    assert ended == [True]
 
 
 def test_reward_of_the_robot_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:

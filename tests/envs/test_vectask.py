@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -11,10 +12,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from no_sync import NoSync
-from scripted_vectask import HANGS, LIMIT, ScriptedTask, falls_at
+from scripted_vectask import HANGS, LIMIT, SLOW, ScriptedTask, falls_at
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchrl.envs.utils import check_env_specs
 
@@ -65,7 +67,7 @@ def source(request, resets, through):
 
 
 def first_steps(resets, first):
-    """What the task counts at an episode's first observation."""
+    """Steps that the task has counted at an episode's first observation."""
     return 1 if resets == "pre_physics" or (resets == "same_step" and first) else 0
 
 
@@ -265,6 +267,7 @@ def test_the_server_is_python_36():
         "json",
         "mmap",
         "os",
+        "random",
         "signal",
         "sys",
         "threading",
@@ -280,6 +283,73 @@ def test_an_interrupt_leaves_the_server_at_work(bridges):
     os.kill(bridge._process.pid, signal.SIGINT)
     env = VecTaskEnv(bridge)
     assert env.step(env.rand_action(env.reset()))["next", "observation"].shape == (6, 4)
+
+
+def drawn(seed):
+    server.seed_all(seed)
+    return [random.random(), np.random.rand(), float(torch.rand(1))]  # noqa: NPY002
+
+
+def test_a_seed_fixes_every_stream_of_the_server():
+    bridge = BridgedTask(
+        sys.executable, "scripted_vectask:DrawnTask", resets="manual", seed=7, path=[HERE]
+    )
+    shown = bridge.begin().seen["observation"][0, :3].tolist()
+    bridge.close()
+    assert shown == pytest.approx(drawn(7))
+    assert all(a != b for a, b in zip(drawn(7), drawn(8), strict=True))
+
+
+def test_without_a_seed_no_stream_is_fixed():
+    server.seed_all(3)
+    first = drawn(None)
+    server.seed_all(3)
+    assert all(a != b for a, b in zip(first, drawn(None), strict=True))
+
+
+@pytest.mark.parametrize("seed", [5, 0, None])
+def test_isaac_gym_is_seeded_with_its_process(monkeypatch, seed):
+    given = []
+
+    class Source:
+        sizes = server.sizes_of(ScriptedTask("manual"))
+        resets, device = "manual", "cpu"
+
+        def __init__(self, python, make, arguments, *, seed, **_):
+            assert arguments["seed"] == seed
+            given.append(seed)
+
+    monkeypatch.setattr("torchrl_elegant.envs.batched.isaacgym_tasks.BridgedTask", Source)
+    for _ in range(2):
+        made = {"python": "python3.8", "seed": seed}
+        make_env("isaacgym/Ant", 6, env_kwargs=made)
+    assert given == [seed] * 2 if seed is not None else len({*given}) == 2
+
+
+def stop(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_the_answer_to_an_interrupted_step_is_discarded(bridges, monkeypatch, asked):
+    """Whether the interrupt came after the server was asked, or just before."""
+    bridge = bridges["pre_physics"]
+    never = torch.zeros(6, dtype=torch.bool)
+    bridge.begin()
+    if asked:
+        before = signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+    else:
+        monkeypatch.setattr(bridge, "_say", stop)
+    with pytest.raises(KeyboardInterrupt):
+        bridge.step(torch.full((6, 1), SLOW), never)
+    if asked:
+        signal.signal(signal.SIGALRM, before)
+    monkeypatch.undo()
+    for action in (0.5, -0.5):
+        shown = bridge.step(torch.full((6, 1), action), never).seen["observation"]
+        assert shown[:, 3].tolist() == [action] * 6
+    assert bridge.begin().seen["observation"].shape == (6, 4)
 
 
 def test_a_killed_server_is_one_clear_error(bridges):
@@ -368,9 +438,18 @@ def test_a_missing_simulator_says_what_to_do(monkeypatch):
 
 def test_a_step_without_time_outs_is_refused():
     task = ScriptedTask("post_physics")
-    task.step = lambda actions: (task.obs_dict, task.rew_buf, task.reset_buf, {"other": 1})
+    task.step = lambda actions: (task._shown(), task.rew_buf, task.reset_buf, {"other": 1})
     with pytest.raises(KeyError, match=r"must hold 'time_outs', got \['other'\]"):
         VecTaskEnv(LocalTask(task, resets="post_physics")).reset()
+
+
+@STYLES
+def test_observations_without_states_are_refused(resets):
+    task = ScriptedTask(resets, num_states=3)
+    task._shown = lambda: {"obs": task.obs_buf}
+    env = VecTaskEnv(LocalTask(task, resets=resets))
+    with pytest.raises(KeyError, match=r"`ScriptedTask` must hold 'states', got \['obs'\]"):
+        env.reset()
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_it_is_not_stored(options):
 
 
 class Rings:
-    """What one worker with three environments has left: a batch, its rows in the rings' order."""
+    """Rings of one worker with three environments: a batch, its rows in the rings' order."""
 
     rows_per_slot = 48
 

@@ -66,7 +66,7 @@ class SyncCollector(Collector):
     true for all other frames, as in TorchRL: its trainers store and count those alone.
 
     Simulators may return buffers that they write again: entries that share memory between the first
-    steps are copied at every step, and the log says which (`OwnTensors`).
+    steps are copied at every step, and a warning says which (`OwnTensors`).
 
     `set_seed` also resets: TorchRL leaves the first episode as it was before the seed.
 

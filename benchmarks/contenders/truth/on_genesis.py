@@ -31,7 +31,7 @@ def gliding() -> tuple[Any, Any]:
 
 
 def look(box: Any) -> Tensor:
-    """What the scripted task shows; nothing is drawn at the start."""
+    """Observation of the scripted task; nothing is drawn at the start."""
     steps = (box.get_pos()[:, 0] / (_SPEED * _SECONDS)).round()
     return torch.stack([torch.zeros_like(steps), steps], -1)
 

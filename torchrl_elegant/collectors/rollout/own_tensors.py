@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +11,6 @@ from torch import Tensor
 from torchrl.envs import EnvBase, ParallelEnv, SerialEnv
 
 from torchrl_elegant.envs import GymnasiumEnv
-
-_LOG = logging.getLogger(__name__)
 
 #: Steps for which an environment is watched; buffers that take turns are few.
 WATCHED_STEPS = 8
@@ -24,8 +22,8 @@ class OwnTensors:
     A simulator may return its live buffers. A collector that keeps the tensors of all steps until
     the batch is full would find the last reward in every step. So the first `WATCHED_STEPS` steps
     are copied, and the addresses of their entries compared, while all of them are held. Entries
-    that share memory from step to step are copied from then on, and the log says which. If there is
-    none the watch leaves, and costs nothing.
+    that share memory from step to step are copied from then on, and a warning says which. If there
+    is none the watch leaves, and costs nothing.
 
     Args:
         env: is stepped by its `_step` and `_reset`, which this object stands before.
@@ -40,7 +38,9 @@ class OwnTensors:
     ...         return after.set("reward", self.paid.copy_(after["reward"]))
     >>> env = Careless()
     >>> watch = OwnTensors(env)
-    >>> rewards = env.rollout(20)["next", "reward"]
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")
+    ...     rewards = env.rollout(20)["next", "reward"]
     >>> watch.shared, len(rewards.unique()) > 15
     (['reward'], True)
     """
@@ -85,7 +85,11 @@ class OwnTensors:
     def _conclude(self) -> None:
         self._held.clear()
         if self.shared:
-            _LOG.info("%s writes again into %s: copied at each step", self._name, self.shared)
+            warnings.warn(
+                f"`{self._name}` writes again into {self.shared}, which are copied at each step; "
+                "return tensors of their own",
+                stacklevel=2,
+            )
         else:
             del self._env["_step"], self._env["_reset"]
 

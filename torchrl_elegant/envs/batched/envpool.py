@@ -6,7 +6,6 @@ import importlib
 from functools import partial
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 from torch import Tensor
@@ -36,11 +35,15 @@ class EnvpoolEnv(SimulatorEnv):
         num_envs: rows.
         num_threads: threads that step them; 0 lets envpool choose.
         max_steps: steps after which an episode is truncated; None takes the task's own.
+        action_bound: an action of 1 here is this much there, where the task names no bounds; it is
+            needed there.
         discrete_actions: how a choice is written, `"one_hot"` or `"categorical"` (an index).
         device: the CPU.
         seed: of all rows; None takes one from the operating system.
         task_kwargs: further arguments of the task.
     """
+
+    _simulator: Any = None
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class EnvpoolEnv(SimulatorEnv):
         num_envs: int = 1,
         num_threads: int = 0,
         max_steps: int | None = None,
+        action_bound: float | None = None,
         discrete_actions: DiscreteActions = "one_hot",
         device: torch.device | str = "cpu",
         seed: int | None = None,
@@ -72,11 +76,8 @@ class EnvpoolEnv(SimulatorEnv):
         )
         self._set_seed(seed)
         space = self._simulator.action_space
-        if isinstance(space, gymnasium.spaces.Discrete):
-            actions = Actions(choices=int(space.n))
-        else:
-            actions = Actions(low=space.low.astype(np.float32), high=space.high.astype(np.float32))
         self._action_type = space.dtype
+        actions = Actions.of(space, action_bound)
         self._describe(self._now, actions, discrete_actions=discrete_actions)
 
     @property
@@ -86,9 +87,16 @@ class EnvpoolEnv(SimulatorEnv):
 
     def _set_seed(self, seed: int | None) -> None:
         # envpool takes a seed when it is made alone, and its own default is 42 for everybody.
+        self._end()
         drawn = int(np.random.SeedSequence(seed).generate_state(1)[0])
         self._simulator = self._make(seed=drawn % 2**31)
         self._now = self._seen(self._simulator.reset()[0])
+
+    def _end(self) -> None:
+        # Threads of a pool end when nothing refers to it; its own `close` is for windows.
+        if self._simulator is not None:
+            self._simulator.close()
+            self._simulator = None
 
     def _seen(self, observation: Any) -> dict[str, Tensor]:
         if isinstance(observation, dict):

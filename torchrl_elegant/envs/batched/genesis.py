@@ -32,6 +32,8 @@ class GenesisEnv(SimulatorEnv):
     TorchRL's `GenesisWrapper` never resets the physics, counts steps for all rows together, and
     never terminates.
 
+    The scene belongs to who built it: a task that builds its own destroys it in `_end`.
+
     Args:
         scene: a scene after `scene.build(n_envs=...)`.
         max_steps: steps after which an episode is truncated; None for no limit.
@@ -162,6 +164,9 @@ class Go2Env(GenesisEnv):
         self._last = self._before = torch.zeros(num_envs, 12, device=self.device)
         self._reach = reach
         self._complete(Actions.within(12, reach))
+
+    def _end(self) -> None:
+        self._scene.destroy()
 
     def _begin(self, rows: Tensor) -> None:
         shape = len(rows), 12

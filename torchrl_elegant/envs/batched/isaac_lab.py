@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,7 +33,7 @@ class IsaacLabEnv(SimulatorEnv):
     are ends.
 
     A reset of rows that have just ended begins nothing anew, for Isaac Lab has done that. Other
-    rows are reset only all together.
+    rows are reset only all together. `close()` closes `env`.
 
     TorchRL's `IsaacLabWrapper` gives the first observation of the new episode in place of the last
     one of the old. Isaac Lab's own `IsaacLabTorchRLWrapper` is right, and may be used as well.
@@ -65,7 +64,7 @@ class IsaacLabEnv(SimulatorEnv):
         # Rows that Isaac Lab has begun anew since the last reset.
         self._fresh = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
         self._now = self._seen(env.reset()[0])
-        actions = _actions(inner.single_action_space, action_bound)
+        actions = Actions.of(inner.single_action_space, action_bound)
         self._describe(self._now, actions, discrete_actions=discrete_actions)
 
     @property
@@ -116,24 +115,8 @@ class IsaacLabEnv(SimulatorEnv):
         if seed is not None:
             self._inner.seed(seed)
 
-    def close(self, *, raise_if_closed: bool = True) -> None:
-        """Closes the simulation."""
-        if not self.is_closed:
-            self._simulator.close()
-        super().close(raise_if_closed=raise_if_closed)
-
-
-def _actions(space: Any, bound: float) -> Actions:
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return Actions(choices=int(space.n))
-    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
-        raise TypeError(
-            f"the actions must be a box of one dimension or choices, got `{space}`; join them in a "
-            "wrapper of Gymnasium"
-        )
-    if np.isfinite(space.low).all() and np.isfinite(space.high).all():
-        return Actions(low=space.low.astype(np.float32), high=space.high.astype(np.float32))
-    return Actions.within(space.shape[0], bound)
+    def _end(self) -> None:
+        self._simulator.close()
 
 
 def make_isaac_lab(
@@ -145,7 +128,7 @@ def make_isaac_lab(
     action_bound: float = 1.0,
     discrete_actions: DiscreteActions = "one_hot",
 ) -> IsaacLabEnv:
-    """Makes a task of Isaac Lab's registry.
+    """Makes a task of Isaac Lab, or one of your own that is registered with Gymnasium as its are.
 
     The simulation must run already: make it within Isaac Lab's `launch_simulation`, or after its
     `AppLauncher` has started Isaac Sim.
@@ -173,5 +156,7 @@ ISAAC_LAB_TASKS = SimulatorTasks(
         "(benchmarks/requirements-isaaclab.txt)"
     ),
     names=_names,
+    # Those of one's own may have any name.
+    knows=lambda name: name in gymnasium.registry,
     make=make_isaac_lab,
 )

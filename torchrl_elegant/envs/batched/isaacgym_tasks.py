@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -62,7 +63,8 @@ def make_isaacgym(
         task: as `isaacgymenvs.make` names it.
         num_envs: rows.
         device: of the simulation, and of the tensors here.
-        seed: of the simulator; 0 by default.
+        seed: of the simulator, and of all random numbers of its process; None takes one from the
+            operating system.
         resets: style of the task (`VecTaskEnv`); known for the tasks in `RESETS`.
         python: Python 3.6 to 3.8 with Isaac Gym and IsaacGymEnvs; by default the environment
             variable `ISAACGYM_PYTHON` names it.
@@ -82,13 +84,16 @@ def make_isaacgym(
             f"Python 3.8: install both there, and name it by env_kwargs.python=/path/to/python3.8 "
             f"or the environment variable {PYTHON}"
         )
+    if seed is None:
+        seed = secrets.randbits(31)
     given = {"headless": True, "force_render": False, **arguments}
     places = {"sim_device": str(device), "rl_device": str(device)}
     source = BridgedTask(
         python,
         "isaacgymenvs:make",
-        {"task": task, "num_envs": num_envs, "seed": seed or 0, **places, **given},
+        {"task": task, "num_envs": num_envs, "seed": seed, **places, **given},
         resets=style,
+        seed=seed,
         device=device,
         first=["isaacgym"],  # it refuses to be imported after torch
         start_timeout=start_timeout,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +40,8 @@ class MjlabEnv(SimulatorEnv):
     own function.
 
     Args:
-        task: a name in mjlab's registry, or a configuration.
-        num_envs: rows.
+        task: a name in mjlab's registry, or a configuration, which stays as it is.
+        num_envs: rows; None takes the number that the configuration has.
         action_bound: an action of 1 here is this much in mjlab, which names no bounds.
         device: where the simulation runs.
         seed: of the simulation's random numbers.
@@ -52,16 +53,18 @@ class MjlabEnv(SimulatorEnv):
         self,
         task: str | ManagerBasedRlEnvCfg,
         *,
-        num_envs: int = 1,
+        num_envs: int | None = None,
         action_bound: float = 1.0,
         device: torch.device | str = "cpu",
         seed: int | None = None,
         play: bool = False,
         max_steps: int | None = None,
     ) -> None:
-        super().__init__(num_envs=num_envs, device=device)
-        cfg = _configuration(task, play) if isinstance(task, str) else task
-        cfg.scene.num_envs, cfg.auto_reset = num_envs, False
+        cfg = _configuration(task, play) if isinstance(task, str) else copy.deepcopy(task)
+        if num_envs is not None:
+            cfg.scene.num_envs = num_envs
+        super().__init__(num_envs=cfg.scene.num_envs, device=device)
+        cfg.auto_reset = False
         if seed is not None:
             cfg.seed = seed
         if max_steps is not None:
@@ -100,6 +103,9 @@ class MjlabEnv(SimulatorEnv):
 
     def _set_seed(self, seed: int | None) -> None:
         self._simulator.seed(-1 if seed is None else seed)
+
+    def _end(self) -> None:
+        self._simulator.close()
 
 
 def _names() -> list[str]:

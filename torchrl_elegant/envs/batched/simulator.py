@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -38,6 +39,24 @@ class Actions(NamedTuple):
     choices: int | None = None
 
     @classmethod
+    def of(cls, space: Any, bound: float | None = None) -> Actions:
+        """Actions of a space of Gymnasium; `bound` is for a box that names none.
+
+        >>> Actions.of(gymnasium.spaces.Discrete(3)).choices
+        3
+        """
+        if isinstance(space, gymnasium.spaces.Discrete):
+            return cls(choices=int(space.n))
+        if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+            raise TypeError(
+                "the actions must be a box of one dimension or choices, got "
+                f"`{space}`; join them in a wrapper of Gymnasium"
+            )
+        if bound is not None and not (np.isfinite(space.low) & np.isfinite(space.high)).all():
+            return cls.within(space.shape[0], bound)
+        return cls(low=space.low.astype(np.float32), high=space.high.astype(np.float32))
+
+    @classmethod
     def within(cls, size: int, bound: float) -> Actions:
         """`size` numbers between -`bound` and `bound`, for simulators that name no bounds.
 
@@ -49,19 +68,35 @@ class Actions(NamedTuple):
         high = np.full(size, bound, np.float32)
         return cls(low=-high, high=high)
 
+    def check(self) -> None:
+        """Refuses what no action in [-1, 1] can be scaled to."""
+        if self.choices is not None:
+            return
+        if self.low is None or self.high is None:
+            raise ValueError("`actions` must have `low` and `high`, or `choices`")
+        flat = self.low.ndim == 1 and self.low.shape == self.high.shape
+        if not flat or not np.isfinite([self.low, self.high]).all():
+            raise ValueError(
+                "`actions` must be one row of finite bounds, got "
+                f"low={self.low.tolist()}, high={self.high.tolist()}; name bounds with "
+                "`Actions.within(size, bound)`, or `action_bound` where the adapter has it"
+            )
+
 
 class SimulatorEnv(RowsEnv):
     """Rows of a simulator, with the promises of `make_env` kept once for all adapters.
 
     An adapter calls `_describe` at the end of its construction and has two methods: `_advance`
     steps all rows and gives the true observation after the step, and `_restart` begins new
-    episodes in some rows. This class adds the rest: actions in [-1, 1], `step_count`,
-    `episode_reward`, the time limit `max_steps`. All entries are copied, so none is memory that the
-    simulator writes again.
+    episodes in some rows. A third, `_end`, ends what the adapter has started. This class adds the
+    rest: actions in [-1, 1], `step_count`, `episode_reward`, the time limit `max_steps`. All
+    entries are copied, so none is memory that the simulator writes again. An action outside
+    [-1, 1] is taken as the nearest within.
     """
 
     #: Steps after which an episode is truncated, besides what the simulator truncates itself.
     max_steps: int | None = None
+    _is_ended = False
 
     @abstractmethod
     def _advance(self, action: Tensor) -> Stepped:
@@ -79,6 +114,7 @@ class SimulatorEnv(RowsEnv):
         discrete_actions: DiscreteActions = "one_hot",
     ) -> None:
         """Writes the specs, from an example of what all rows see."""
+        actions.check()
         rows = self.num_envs
         self.action_low, self.action_high = actions.low, actions.high
         self._choices = actions.choices
@@ -119,6 +155,16 @@ class SimulatorEnv(RowsEnv):
             return action.to(torch.int64).argmax(-1) if self._one_hot else action
         return torch.lerp(self._low, self._high, (action.clamp(-1.0, 1.0) + 1.0) / 2.0)
 
+    def _end(self) -> None:
+        """Ends the simulator, once, when the environment is closed; does nothing by default."""
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        """Closes the environment, and ends its simulator."""
+        super().close(raise_if_closed=raise_if_closed)
+        if not self._is_ended:
+            self._is_ended = True
+            self._end()
+
     def _own(self, seen: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: entry.clone() for name, entry in seen.items()}
 
@@ -131,6 +177,7 @@ class SimulatorTasks(Mapping[str, Any]):
         package: module that must be installed.
         install: the way to install it, for the error.
         names: lists the tasks.
+        knows: tells whether there is a task of a name that is not listed; None for no such task.
         make: makes the environment of a task, whose name is its first argument.
     """
 
@@ -142,16 +189,17 @@ class SimulatorTasks(Mapping[str, Any]):
         install: str,
         names: Callable[[], Iterable[str]],
         make: Callable[..., SimulatorEnv],
+        knows: Callable[[str], bool] | None = None,
     ) -> None:
         self._prefix, self._package, self._install = prefix, package, install
-        self._names, self._make = names, make
+        self._names, self._make, self._knows = names, make, knows
 
     def __getitem__(self, name: str) -> Any:
         if not self._is_installed():
             raise ImportError(
                 f"`{self._prefix}/{name}` needs a package that is not installed: {self._install}"
             )
-        if name not in self._names():
+        if name not in self._names() and not (self._knows and self._knows(name)):
             raise KeyError(name)
         return partial(self._make, name)
 

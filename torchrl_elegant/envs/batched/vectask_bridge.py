@@ -40,6 +40,8 @@ class BridgedTask:
             NumPy and torch of its own, and nothing of this package.
         make: `"module:callable"` that makes the task there.
         arguments: keyword arguments of it, in JSON's types.
+        seed: of Python's, NumPy's and torch's random numbers there, before the task is made; None
+            takes one from the operating system.
         resets: style of the task (`VecTaskEnv`).
         device: where tensors are handed over.
         path: folders to import from.
@@ -55,6 +57,7 @@ class BridgedTask:
         arguments: Mapping[str, Any] | None = None,
         *,
         resets: str,
+        seed: int | None = None,
         device: torch.device | str = "cpu",
         path: Sequence[str] = (),
         first: Sequence[str] = (),
@@ -70,10 +73,13 @@ class BridgedTask:
                 f"here, or cpu, got `{device}`"
             )
         self._timeout, self._name = timeout, make
+        # Between a request and its answer; stays True after an interrupt.
+        self._awaiting = False
         spec = {
             "make": make,
             "arguments": dict(arguments or {}),
             "resets": resets,
+            "seed": seed,
             "path": list(path),
             "first": list(first),
         }
@@ -130,11 +136,13 @@ class BridgedTask:
 
     def begin(self) -> server.Signals:
         """Starts all rows anew."""
+        self._settle()
         self._ask(server.BEGIN, "starting its rows")
         return self._signals()
 
     def step(self, actions: Tensor, marks: Tensor) -> server.Signals:
         """Steps all rows; those in ``marks`` are reset by the way."""
+        self._settle()
         self._shared["action"].copy_(actions)
         self._shared["marks"].copy_(marks)
         self._ask(server.STEP, "a step")
@@ -142,6 +150,7 @@ class BridgedTask:
 
     def reset_done(self, rows: Tensor) -> dict[str, Tensor]:
         """Resets exactly ``rows``, flags ``[n]``; returns what all rows show."""
+        self._settle()
         self._shared["marks"].copy_(rows)
         self._ask(server.RESET_DONE, "a reset")
         return self._seen()
@@ -162,22 +171,34 @@ class BridgedTask:
     def _taken(self, name: str) -> Tensor:
         return self._shared[name].to(self.device, copy=True)
 
-    def _ask(self, what: bytes, doing: str) -> None:
+    def _settle(self) -> None:
+        """Discards the answer to a call that was interrupted, if there was one."""
         if not self._end.alive:
             raise RuntimeError(f"the server of `{self._name}` is closed; make another one")
+        if self._awaiting:
+            # Whether the server was asked, and was heard, is not known: its echo comes last.
+            self._say(server.ECHO)
+            while self._await(self._timeout, "a call that was interrupted") != server.ECHO:
+                pass
+            self._awaiting = False
+
+    def _ask(self, what: bytes, doing: str) -> None:
+        self._awaiting = True
         self._say(what)
         self._await(self._timeout, doing)
+        self._awaiting = False
 
     def _say(self, what: bytes) -> None:
         with contextlib.suppress(BrokenPipeError):  # what it has left to say is read next
             os.write(self._requests, what)
 
-    def _await(self, timeout: float, doing: str) -> None:
+    def _await(self, timeout: float, doing: str) -> bytes:
         if not self._poll.poll(timeout * 1000.0):
             self._raise(f"did not answer for {timeout:g} seconds in {doing}")
         answer = os.read(self._replies, 1)
-        if answer != server.READY:
+        if answer not in (server.READY, server.ECHO):
             self._raise(f"failed in {doing}" if answer else f"died in {doing}")
+        return answer
 
     def _raise(self, what: str) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -8,6 +8,7 @@ import importlib
 import json
 import mmap
 import os
+import random
 import signal
 import sys
 import threading
@@ -33,6 +34,7 @@ SIZES = ("num_envs", "num_obs", "num_states", "num_acts", "max_episode_length")
 
 # One byte asks for a call, one byte says that it is done.
 BEGIN, STEP, RESET_DONE, QUIT = b"B", b"S", b"R", b"Q"
+ECHO = b"E"  # comes back as it is, after all earlier answers
 READY, FAILED = b".", b"!"
 
 
@@ -95,7 +97,7 @@ class TaskDriver(object):  # noqa: UP004
         if self.resets == MANUAL:
             task.reset_buf.fill_(1)
             zeros = torch.zeros(self.sizes["num_envs"], device=task.rl_device)
-            return Signals(task.reset_done()[0], zeros, zeros, zeros)
+            return Signals(self._whole(task.reset_done()[0]), zeros, zeros, zeros)
         if self.resets == SAME_STEP:
             task.reset_idx(torch.arange(self.sizes["num_envs"], device=task.device))
         else:
@@ -114,6 +116,7 @@ class TaskDriver(object):  # noqa: UP004
         else:
             task.reset_buf.masked_fill_(marks, 1)
         seen, reward, done, extras = task.step(actions)
+        seen = self._whole(seen)
         if self.resets == MANUAL and "terminate" in extras:
             return Signals(seen, reward, done, extras["terminate"] == 0)
         if "time_outs" not in extras:
@@ -123,7 +126,16 @@ class TaskDriver(object):  # noqa: UP004
     def reset_done(self, rows: Any) -> Any:
         """Resets exactly ``rows``, flags ``[n]``, of a task of the style ``manual``."""
         self.task.reset_buf.copy_(rows)
-        return self.task.reset_done()[0]
+        return self._whole(self.task.reset_done()[0])
+
+    def _whole(self, seen: Any) -> Any:
+        for name in ("obs", "states") if self.sizes["num_states"] else ("obs",):
+            if name not in seen:
+                raise KeyError(
+                    f"the observations of `{type(self.task).__name__}` must hold '{name}', got "
+                    f"{sorted(seen)}; a task without states has num_states = 0"
+                )
+        return seen
 
 
 def layout(sizes: "dict[str, int]") -> "tuple[list[tuple[str, str, int, Any]], int]":
@@ -187,6 +199,9 @@ class Server(object):  # noqa: UP004
             asked = os.read(self._requests, 1)
             if asked in (b"", QUIT):
                 return
+            if asked == ECHO:
+                os.write(self._replies, ECHO)
+                continue
             answers[asked]()
             os.write(self._replies, READY)
 
@@ -223,11 +238,24 @@ def leave_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def seed_all(seed: "int | None") -> None:
+    """Seeds Python, NumPy and torch on all devices; None gives streams that no seed fixes."""
+    import torch  # late: Isaac Gym must be imported first
+
+    random.seed(seed)
+    np.random.seed(None if seed is None else seed % 2**32)  # noqa: NPY002
+    if seed is None:
+        torch.seed()  # a new process has a fixed one otherwise
+    else:
+        torch.manual_seed(seed)
+
+
 def made(spec: "dict[str, Any]") -> Any:
-    """Task that a description names: modules to import first, ``make`` and its arguments."""
+    """Task that a description names: modules to import first, a seed, ``make``, its arguments."""
     sys.path[:1] = spec["path"]  # in the place of this file's folder
     for name in spec["first"]:
         importlib.import_module(name)
+    seed_all(spec["seed"])
     module, _, name = spec["make"].partition(":")
     return getattr(importlib.import_module(module), name)(**spec["arguments"])
 
