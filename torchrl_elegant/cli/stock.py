@@ -163,7 +163,7 @@ class StockStudy:
             raise _Ended(result.exit_code)
         return play(Policy.load(folder / "policy.pt"), self.tested(window))
 
-    def report(self, track: Track) -> TradingReport:
+    def report(self, tracks: Sequence[Track]) -> TradingReport:
         """The policy beside simple rules over the same days."""
         first = self.tested(self.windows[0])
         days = self.market.between(self.windows[0].split, self.windows[-1].end)
@@ -171,7 +171,7 @@ class StockStudy:
         return TradingReport(
             title=f"{self.algorithm} on {self.own.market}",
             notes=self._notes(first),
-            tracks=compared(track, self.market, days, **rules),
+            tracks=compared(chained(tracks, cost=first.cost), self.market, days, **rules),
             trials=self.own.trials,
         )
 
@@ -185,7 +185,8 @@ class StockStudy:
             f"{len(self.market.tickers)} assets: {', '.join(self.market.tickers)}.",
             f"Cash at first {env.initial_cash:,.0f}, cost of a trade {env.cost:.2%}, lot {lot}. "
             "Trades take place at the close that the policy sees.",
-            "Every window begins in cash.",
+            "The backtest begins in cash. So does every window: what the one before holds is sold "
+            "at the first close of the next, at the same cost.",
             f"Equal weight is restored every {REBALANCED} days, at the same cost; the index is "
             "followed without cost.",
         ]
@@ -221,7 +222,7 @@ def stock_command(argv: Sequence[str], *, program: str) -> int:
             tracks = [study.track(*each) for each in zip(study.windows, places, strict=False)]
         except _Ended as ended:
             return int(ended.args[0])
-        report = study.report(chained(tracks))
+        report = study.report(tracks)
         page = report.write(folder)
         sys.stdout.write(f"{report.table().markdown()}\n\nreport: {page}\n")
         return 0
