@@ -19,6 +19,7 @@ from _report import markdown, processor, results_parser, write_page
 from matplotlib.figure import Figure
 
 from torchrl_elegant.cli.stock import stock_command
+from torchrl_elegant.envs.markets import sp500_market
 from torchrl_elegant.reports.trading import WARNING
 
 SEEDS, SPLIT = 5, "2016-01-01"
@@ -92,7 +93,7 @@ def main() -> None:
     found = (
         f"{ahead} of {seeds} seeds have a higher Sharpe ratio than equal weight. The 20 stocks are "
         "those that were large in 2022: buying them at all, as every row but the index does, uses "
-        "knowledge that nobody had in 2016."
+        f"knowledge that nobody had in 2016. {sp500_market().index_note}"
     )
     parts = ["# PPO on 20 stocks of the S&P 500", WARNING, about, markdown(head, rows), found]
     write_page(arguments.results, "stock_study", *parts, "![values](stock_study.png)")

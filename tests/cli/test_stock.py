@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from torchrl_elegant.cli.stock import StockOptions, stock_command, windows_of
+from torchrl_elegant.algorithms import PPOConfig
+from torchrl_elegant.cli.stock import StockOptions, StockStudy, stock_command, windows_of
 from torchrl_elegant.envs import synthetic_market
+from torchrl_elegant.reports.backtest import play
+from torchrl_elegant.trainers.run_config import RunConfig
 
 TINY = [
     *("num_envs=4", "frames_per_batch=64", "batch_size=32", "epochs=1", "num_cells=8"),
@@ -24,6 +29,21 @@ def test_windows_meet_and_leave_no_day_out() -> None:
     windows = windows_of(market, StockOptions(windows=3, split=str(market.dates[40])))
     spans = [market.between(each.split, each.end) for each in windows]
     assert [(span.start, span.stop) for span in spans] == [(40, 60), (59, 80), (79, 100)]
+
+
+def test_a_report_tells_what_is_known_of_the_index() -> None:
+    market = replace(synthetic_market(days=100, assets=2), index_note="It has no dividends.")
+    own = StockOptions()
+    study = StockStudy(
+        run=RunConfig(),
+        config=PPOConfig(),
+        algorithm="ppo",
+        own=own,
+        market=market,
+        windows=windows_of(market, own),
+    )
+    tracks = [play(lambda seen: np.zeros((1, 2), np.float32), study.tested(study.windows[0]))]
+    assert "\n- It has no dividends.\n" in study.report(tracks).markdown()
 
 
 def test_a_study_of_two_windows_leaves_runs_and_a_report(tmp_path, capsys) -> None:

@@ -201,6 +201,9 @@ def test_the_real_prices_come_with_their_package() -> None:
     assert market.index[0] == 359.69
     assert market.span == "1990-01-02 to 2022-12-28"
     assert market.close[0, market.tickers.index("AAPL")] == 0.264
+    assert "without dividends" in load_market("sp500", tickers=["AAPL"]).index_note
+    # Any other index is one of the stocks, whose closes are adjusted as all.
+    assert load_market("sp500", index="AAPL").index_note == ""
 
 
 def test_a_missing_package_names_its_extra(monkeypatch) -> None:

@@ -189,6 +189,7 @@ class StockStudy:
             "at the first close of the next, at the same cost.",
             f"Equal weight is restored every {REBALANCED} days, at the same cost; the index is "
             "followed without cost.",
+            *filter(None, [self.market.index_note]),
         ]
 
 
