@@ -2,7 +2,8 @@
 
     python benchmarks/stock_study.py
 
-Needs torchrl_elegant[finance]. A seed whose report is there is not trained again. Writes
+Needs torchrl_elegant[finance]. A seed whose report is there is not trained again, and one
+that was killed goes on. Writes
 ``benchmarks/results/stock_study.md`` and ``.png``.
 """
 
@@ -39,9 +40,9 @@ def train(folder: Path, seeds: int) -> list[Path]:
     folders = [folder / f"seed-{seed}" for seed in range(seeds)]
     for seed, place in enumerate(folders):
         if not (place / "report.json").exists():
-            code = stock_command(
-                [*WORDS, f"seed={seed}", f"folder={place}", "logger=none"], program="stock_study"
-            )
+            where = "resume" if (place / "config.yaml").exists() else "folder"
+            words = [*WORDS, f"seed={seed}", f"{where}={place}", "logger=none"]
+            code = stock_command(words, program="stock_study")
             if code:
                 raise SystemExit(code)
     return folders

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from torchrl_elegant.algorithms import PPOConfig
+from torchrl_elegant.cli import stock_runs
 from torchrl_elegant.cli.stock import StockOptions, StockStudy, stock_command, windows_of
+from torchrl_elegant.config.options import options_of
 from torchrl_elegant.envs import synthetic_market
 from torchrl_elegant.reports.backtest import play
+from torchrl_elegant.runs import train
+from torchrl_elegant.runs.callbacks import Callback
 from torchrl_elegant.trainers.run_config import RunConfig
 
 TINY = [
@@ -62,6 +67,55 @@ def test_a_study_of_two_windows_leaves_runs_and_a_report(tmp_path, capsys) -> No
     assert "end: '2019-01-01'" in configs[0]
     assert "end: '2019-05-01'" in configs[1]
     assert all("start: '2012-01-02'" in config for config in configs)
+
+
+class Kill(Callback):
+    """Ends a run after its first round, as the end of a job does."""
+
+    def on_rollout(self, run) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_study_that_was_killed_goes_on_and_ends_as_if_it_had_not_been(
+    tmp_path, capsys, monkeypatch
+) -> None:
+    words = [*TINY, "windows=2", "split=2019-01-01", "checkpoint_interval=64"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert stock_command([*words, f"folder={whole}"], program="x") == 0
+    begun, begin = [], stock_runs.run_with
+
+    def run_with(run, config, folder):
+        begun.append((run.folder, folder))
+        if len(begun) == 2:
+            fields = {name: getattr(run, name) for name in options_of(RunConfig)}
+            return train(config, callbacks=[Kill()], **fields)
+        return begin(run, config, folder)
+
+    monkeypatch.setattr(stock_runs, "run_with", run_with)
+    assert stock_command([*words, f"folder={killed}"], program="x") == 143
+    assert f"resume={killed}" in capsys.readouterr().err
+    assert not (killed / "report.md").exists()
+    first = (killed / "window-1" / "policy.pt").stat().st_mtime_ns
+    for more, told in (
+        ([f"folder={killed}"], f"and resume={killed} instead"),
+        ([f"resume={killed}", "gamma=0.5"], "`gamma` must stay 0.99"),
+        ([f"resume={killed}", "cost=1"], "unknown option `cost`"),
+        ([f"resume={killed}", "start=2011-01-03"], "`env_kwargs` must stay"),
+        ([f"resume={killed}", f"folder={killed}"], "`folder` must be none with resume"),
+        ([f"resume={tmp_path / 'no'}"], "`resume` must be the folder of a study"),
+    ):
+        assert stock_command([*words, *more], program="x") == 2
+        assert told in capsys.readouterr().err
+    assert stock_command([*words, f"resume={killed}", "threads=1"], program="x") == 0
+    assert begun[2:] == [(str(killed / "window-2"), killed / "window-2")]
+    assert (killed / "window-1" / "policy.pt").stat().st_mtime_ns == first
+    ours, theirs = ((folder / "equity.csv").read_text().splitlines() for folder in (killed, whole))
+    half = len(ours) // 2
+    assert len(ours) == len(theirs) == 175
+    assert ours[: half - 1] == theirs[: half - 1]
+    assert ours[-1].split(",")[2:] == theirs[-1].split(",")[2:]
+    assert stock_command([*words, f"resume={killed}"], program="x") == 2
+    assert "`resume` must be a study without a report" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
 from torchrl_elegant.algorithms.tuned import is_tuned, tuned_settings
 from torchrl_elegant.cli.command_line import Options, import_named, parse, run_main
+from torchrl_elegant.cli.stock_runs import (
+    refuse_another,
+    refuse_taken,
+    run_folders,
+    train_window,
+)
 from torchrl_elegant.cli.training import set_process
 from torchrl_elegant.config.blame import mistakes_are_told
 from torchrl_elegant.config.options import check, check_options, option
@@ -20,7 +27,6 @@ from torchrl_elegant.reports.backtest import REBALANCED, Track, chained, compare
 from torchrl_elegant.reports.trading import TradingReport
 from torchrl_elegant.runs.folder import run_path
 from torchrl_elegant.runs.policy import Policy
-from torchrl_elegant.runs.train import run_with
 from torchrl_elegant.trainers.run_config import RunConfig
 
 ENV = "elegant/stock"
@@ -56,6 +62,11 @@ class StockOptions:
     )
     trials: int = option(
         1, "policies tried so far, this one included, by which the Sharpe is deflated", low=1
+    )
+    resume: str | None = option(
+        None,
+        "folder of a study that was ended early, to go on with it; the other words stay as they "
+        "were, without folder",
     )
     module: str | None = option(None, "module to import first: one that registers algorithms")
 
@@ -139,6 +150,9 @@ class StockStudy:
             for window in study.windows:
                 StockTradingEnv(**study.training(window))
                 study.tested(window)
+            way_out = "leave it out: the study goes on in its own folder"
+            alone = own.resume is None or run.folder is None
+            check(alone, "folder", "be none with resume", run.folder, way_out)
         return study
 
     def training(self, window: Window) -> dict[str, Any]:
@@ -151,17 +165,28 @@ class StockStudy:
         words = {**self.run.env_kwargs, "market": self.market, "episode_days": None}
         return StockTradingEnv(**words, start=window.split, end=window.end)
 
+    @cached_property
     def folder(self) -> Path:
         """Folder of the report: that of the run, or of the runs of all windows."""
-        return run_path(self.run, self.algorithm)
+        resumed = self.own.resume
+        return run_path(self.run, self.algorithm) if resumed is None else Path(resumed)
 
-    def track(self, window: Window, folder: Path) -> Track:
-        """Trains for one window in a run folder, and trades its days."""
-        run = replace(self.run, folder=str(folder), env_kwargs=self.training(window))
-        result = run_with(run, self.config, None)
-        if result.exit_code:
-            raise _Ended(result.exit_code)
-        return play(Policy.load(folder / "policy.pt"), self.tested(window))
+    def runs(self) -> list[RunConfig]:
+        """Configurations of the runs of all windows; refuses a folder that does not fit."""
+        places = run_folders(self.folder, len(self.windows))
+        runs = [
+            replace(self.run, folder=str(place), env_kwargs=self.training(window))
+            for window, place in zip(self.windows, places, strict=True)
+        ]
+        if self.own.resume is None:
+            refuse_taken(self.folder, places)
+        else:
+            refuse_another(self.folder, runs, self.config)
+        return runs
+
+    def track(self, window: Window, run: RunConfig) -> Track:
+        """Trades the days of a window by the policy that its run has left."""
+        return play(Policy.load(Path(str(run.folder)) / "policy.pt"), self.tested(window))
 
     def report(self, tracks: Sequence[Track]) -> TradingReport:
         """The policy beside simple rules over the same days."""
@@ -193,10 +218,6 @@ class StockStudy:
         ]
 
 
-class _Ended(Exception):
-    """Raised with the exit code of a run that did not come to its end."""
-
-
 # Arguments of the environment that this command sets.
 _OWN = frozenset({"market", "tickers", "index", "start", "end", "num_envs", "seed", "device"})
 
@@ -215,16 +236,15 @@ def stock_command(argv: Sequence[str], *, program: str) -> int:
         )
         study = StockStudy.of(options)
         set_process(study.run, study.config)
-        folder, several = study.folder(), len(study.windows) > 1
-        places = [
-            folder / f"window-{n}" if several else folder for n in range(1, _MOST_WINDOWS + 1)
-        ]
-        try:
-            tracks = [study.track(*each) for each in zip(study.windows, places, strict=False)]
-        except _Ended as ended:
-            return int(ended.args[0])
+        runs = study.runs()
+        for run in runs:
+            if code := train_window(run, study.config):
+                told = f"the same words, without folder, and resume={study.folder}"
+                sys.stderr.write(f"no report yet: go on by {told}\n")
+                return code
+        tracks = [study.track(*each) for each in zip(study.windows, runs, strict=True)]
         report = study.report(tracks)
-        page = report.write(folder)
+        page = report.write(study.folder)
         sys.stdout.write(f"{report.table().markdown()}\n\nreport: {page}\n")
         return 0
 
