@@ -13,7 +13,7 @@ from torchrl_elegant.algorithms import PPOConfig
 from torchrl_elegant.cli import stock_runs
 from torchrl_elegant.cli.stock import StockOptions, StockStudy, stock_command, windows_of
 from torchrl_elegant.config.options import options_of
-from torchrl_elegant.envs import synthetic_market
+from torchrl_elegant.envs import StockTradingEnv, synthetic_market
 from torchrl_elegant.reports.backtest import play
 from torchrl_elegant.runs import train
 from torchrl_elegant.runs.callbacks import Callback
@@ -36,9 +36,9 @@ def test_windows_meet_and_leave_no_day_out() -> None:
     assert [(span.start, span.stop) for span in spans] == [(40, 60), (59, 80), (79, 100)]
 
 
-def test_a_report_tells_what_is_known_of_the_index() -> None:
-    market = replace(synthetic_market(days=100, assets=2), index_note="It has no dividends.")
-    own = StockOptions()
+def test_a_report_tells_what_is_known_of_the_index_and_of_a_short_table() -> None:
+    market = replace(synthetic_market(days=60, assets=2), index_note="It has no dividends.")
+    own = StockOptions(windows=2)
     study = StockStudy(
         run=RunConfig(),
         config=PPOConfig(),
@@ -47,8 +47,13 @@ def test_a_report_tells_what_is_known_of_the_index() -> None:
         market=market,
         windows=windows_of(market, own),
     )
-    tracks = [play(lambda seen: np.zeros((1, 2), np.float32), study.tested(study.windows[0]))]
-    assert "\n- It has no dividends.\n" in study.report(tracks).markdown()
+    still = np.zeros((1, 2), np.float32)
+    tracks = [play(lambda seen: still, study.tested(window)) for window in study.windows]
+    page = study.report(tracks).markdown()
+    assert "\n- It has no dividends.\n" in page
+    # A table shorter than a year is one episode.
+    assert "Episodes of training lasted 44, 51 days." in page
+    assert StockTradingEnv(**study.training(study.windows[0]), seed=0).episode_days == 44
 
 
 def test_a_study_of_two_windows_leaves_runs_and_a_report(tmp_path, capsys) -> None:
@@ -122,8 +127,12 @@ def test_a_study_that_was_killed_goes_on_and_ends_as_if_it_had_not_been(
     ("words", "told"),
     [
         (["env=Pendulum-v1"], "`env` must be elegant/stock"),
-        (["split=2031-01-01"], "`start` must leave days between `start` and `end`"),
-        (["split=2010-01-04"], "`end` must leave days between `start` and `end`"),
+        (["split=2031-01-01"], "`split` must leave each of 1 windows two days, of 2010-01-04 to"),
+        (["split=2010-01-05"], "`split` must leave two days before it to train on"),
+        (["split=2012-01-02", "start=2012-01-02"], "`split` must leave two days before it"),
+        (["split=soon"], "`split` must be a date such as 2016-01-31, got `soon`"),
+        (["start=2031-01-01"], "`start` must leave days between `start` and `end`"),
+        (["env_kwargs.episode_days=3000"], "`episode_days` must be below the 1890 days"),
         (["env_kwargs.end=2015-01-01"], "`env_kwargs` must leave the days to other words"),
         (["market=prices.csv"], "`market` must be a file that exists"),
         (["tickers=S1,Q"], "`tickers` must be in the market, got `Q`"),

@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
 from torchrl_elegant.algorithms.tuned import is_tuned, tuned_settings
 from torchrl_elegant.cli.command_line import Options, import_named, parse, run_main
@@ -22,7 +24,9 @@ from torchrl_elegant.cli.training import set_process
 from torchrl_elegant.config.blame import mistakes_are_told
 from torchrl_elegant.config.options import check, check_options, option
 from torchrl_elegant.envs.batched import StockTradingEnv
+from torchrl_elegant.envs.batched.stock import EPISODE_DAYS
 from torchrl_elegant.envs.markets import Market, load_market
+from torchrl_elegant.envs.markets.market import day_of
 from torchrl_elegant.reports.backtest import REBALANCED, Track, chained, compared, play
 from torchrl_elegant.reports.trading import TradingReport
 from torchrl_elegant.runs.folder import run_path
@@ -104,12 +108,13 @@ def windows_of(market: Market, options: StockOptions) -> list[Window]:
     days = market.between(options.start, options.end)
     first = days.start + int((1 - _TESTED) * (days.stop - days.start))
     if options.split is not None:
-        market.between(options.start, options.split)
-        first = market.between(options.split, options.end).start
-    count = options.windows
+        first = int(np.searchsorted(market.dates, day_of("split", options.split)))
+    split, count = options.split or str(market.dates[first]), options.windows
+    span = f"{market.dates[days.start]} to {market.dates[days.stop - 1]}"
+    must = f"leave two days before it to train on, of {span}"
+    check(first >= days.start + 2, "split", must, split)
     tested = days.stop - 1 - first
-    fits, must = tested >= count, f"leave each of {count} windows two days, of {market.span}"
-    check(fits and first > days.start, "split", must, market.dates[min(first, days.stop - 1)])
+    check(tested >= count, "split", f"leave each of {count} windows two days, of {span}", split)
     cuts = [first + tested * number // count for number in range(count + 1)]
     ends = [str(market.dates[cut + 1]) for cut in cuts[1:-1]]
     return [
@@ -157,8 +162,12 @@ class StockStudy:
 
     def training(self, window: Window) -> dict[str, Any]:
         """Arguments of the environments to train in."""
-        words = {**self.run.env_kwargs, **self.own.market_words(), "end": window.split}
-        return words | ({} if self.own.start is None else {"start": self.own.start})
+        start = {} if self.own.start is None else {"start": self.own.start}
+        days = self.market.between(self.own.start, window.split)
+        whole = days.stop - days.start - 1
+        short = {"episode_days": whole} if whole < EPISODE_DAYS else {}
+        words = {**short, **self.run.env_kwargs, **self.own.market_words(), "end": window.split}
+        return words | start
 
     def tested(self, window: Window) -> StockTradingEnv:
         """The environment of a backtest."""
@@ -204,9 +213,13 @@ class StockStudy:
         lot = env.max_stock or "an equal part of the first cash"
         first = self.own.start or self.market.dates[0]
         cuts = ", ".join(window.split for window in self.windows)
+        lasted = [
+            str(self.training(window).get("episode_days", EPISODE_DAYS)) for window in self.windows
+        ]
         return [
             f"Trained on the days from {first} up to {cuts}, for "
             f"{self.run.total_frames:,} frames each, seed {self.run.seed}.",
+            f"Episodes of training lasted {', '.join(dict.fromkeys(lasted))} days.",
             f"{len(self.market.tickers)} assets: {', '.join(self.market.tickers)}.",
             f"Cash at first {env.initial_cash:,.0f}, cost of a trade {env.cost:.2%}, lot {lot}. "
             "Trades take place at the close that the policy sees.",

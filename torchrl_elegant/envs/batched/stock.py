@@ -16,6 +16,9 @@ from torchrl_elegant.envs.batched.rows import RowsEnv
 from torchrl_elegant.envs.markets import Market, load_market
 from torchrl_elegant.envs.wrap import GeneratorEnv
 
+#: Days of an episode unless told otherwise: a year of trading.
+EPISODE_DAYS = 252
+
 
 class StockTradingEnv(GeneratorEnv, RowsEnv):
     r"""Accounts trade N assets at the close of each day.
@@ -83,7 +86,7 @@ class StockTradingEnv(GeneratorEnv, RowsEnv):
         index: str | None = None,
         start: str | None = None,
         end: str | None = None,
-        episode_days: int | None = 252,
+        episode_days: int | None = EPISODE_DAYS,
         initial_cash: float = 1e6,
         max_stock: int | None = None,
         cost: float = 1e-3,
