@@ -135,6 +135,7 @@ def test_a_study_that_was_killed_goes_on_and_ends_as_if_it_had_not_been(
         (["env_kwargs.episode_days=3000"], "`episode_days` must be below the 1890 days"),
         (["env_kwargs.end=2015-01-01"], "`env_kwargs` must leave the days to other words"),
         (["market=prices.csv"], "`market` must be a file that exists"),
+        (["tickers=S1,S2", "index=S1"], "`index` must be an asset that is not traded, got `S1`"),
         (["tickers=S1,Q"], "`tickers` must be in the market, got `Q`"),
         (["windows=50", "split=2019-08-01"], "`split` must leave each of 50 windows two days"),
         (["algorithm=dqn"], "continuous"),

@@ -69,6 +69,8 @@ def _selected(market: Market, tickers: Sequence[str] | None, index: str | None) 
         for name in names:
             hint = nearest(str(name), market.tickers)
             check(name in market.tickers, option, "be in the market", brief(name), hint)
+    apart, way_out = index not in traded, "leave it out of tickers, or of index"
+    check(apart, "index", "be an asset that is not traded", brief(str(index)), way_out)
     check(len(traded) > 0, "tickers", "name an asset that is no index", traded)
     check(len(set(traded)) == len(traded), "tickers", "name each asset once", traded)
     columns = [market.tickers.index(name) for name in traded]
