@@ -123,6 +123,14 @@ def test_a_study_that_was_killed_goes_on_and_ends_as_if_it_had_not_been(
     assert "`resume` must be a study without a report" in capsys.readouterr().err
 
 
+def test_the_help_page_offers_what_can_trade(capsys) -> None:
+    assert stock_command(["--help"], program="train_stock.py") == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert "prices, days and report" in lines
+    page = " ".join(lines)
+    assert "one of a2c, ddpg, modsac, ppo, redq, sac, td3, or package.module:name" in page
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -138,7 +146,8 @@ def test_a_study_that_was_killed_goes_on_and_ends_as_if_it_had_not_been(
         (["tickers=S1,S2", "index=S1"], "`index` must be an asset that is not traded, got `S1`"),
         (["tickers=S1,Q"], "`tickers` must be in the market, got `Q`"),
         (["windows=50", "split=2019-08-01"], "`split` must leave each of 50 windows two days"),
-        (["algorithm=dqn"], "continuous"),
+        (["algorithm=dqn"], "`algorithm` must take continuous actions of one agent, got `dqn`"),
+        (["algorithm=maddpg"], "choose among a2c, ddpg, modsac, ppo, redq, sac, td3"),
         (["marked=sp500"], "unknown option `marked`: did you mean `market`?"),
     ],
 )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
+from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig, that_take
 from torchrl_elegant.algorithms.tuned import is_tuned, tuned_settings
-from torchrl_elegant.cli.command_line import Options, import_named, parse, run_main
+from torchrl_elegant.cli.command_line import HELP_WORDS, Options, import_named, parse, run_main
 from torchrl_elegant.cli.stock_runs import (
     refuse_another,
     refuse_taken,
@@ -42,6 +42,9 @@ _MOST_WINDOWS = 100
 @dataclass(frozen=True, kw_only=True)
 class StockOptions:
     """Options of `train_stock.py` itself."""
+
+    #: Stands above them on the help page.
+    heading: ClassVar[str] = "prices, days and report"
 
     market: str = option(
         "synthetic",
@@ -139,6 +142,10 @@ class StockStudy:
         """Checks all that the words say, before anything is trained."""
         run, own = options.run, options.extra
         with mistakes_are_told():
+            fitting = that_take("continuous")
+            must, way_out = "take continuous actions of one agent", ", ".join(fitting)
+            fits = options.config.name in fitting
+            check(fits, "algorithm", must, options.algorithm, f"choose among {way_out}")
             check(run.env == ENV, "env", f"be {ENV}", run.env, "name the data by market=...")
             taken = sorted(_OWN & run.env_kwargs.keys())
             way_out = "use the words market, tickers, index, start, split, end"
@@ -241,7 +248,7 @@ def stock_command(argv: Sequence[str], *, program: str) -> int:
     def main(words: Sequence[str]) -> int:
         options = parse(
             import_named(words),
-            algorithms=ALGORITHMS,
+            algorithms=_offered(words),
             default="ppo",
             extra=StockOptions,
             preset=_preset,
@@ -262,6 +269,13 @@ def stock_command(argv: Sequence[str], *, program: str) -> int:
         return 0
 
     return run_main(main, argv)
+
+
+def _offered(words: Sequence[str]) -> Mapping[str, type]:
+    """Algorithms that a help page lists: those that can trade; all others are refused later."""
+    if not set(HELP_WORDS) & set(words):
+        return ALGORITHMS
+    return {name: ALGORITHMS[name] for name in that_take("continuous")}
 
 
 def _preset(options: StockOptions, algorithm: str, env: str | None) -> dict[str, Any]:
