@@ -2,7 +2,8 @@
 
     python benchmarks/stock_study.py
 
-Needs torchrl_elegant[finance]. A seed whose report is there is not trained again. Writes
+Needs torchrl_elegant[finance]. A seed whose report is there is not trained again, and one
+that was killed goes on. Writes
 ``benchmarks/results/stock_study.md`` and ``.png``.
 """
 
@@ -19,6 +20,7 @@ from _report import markdown, processor, results_parser, write_page
 from matplotlib.figure import Figure
 
 from torchrl_elegant.cli.stock import stock_command
+from torchrl_elegant.envs.markets import sp500_market
 from torchrl_elegant.reports.trading import WARNING
 
 SEEDS, SPLIT = 5, "2016-01-01"
@@ -38,9 +40,9 @@ def train(folder: Path, seeds: int) -> list[Path]:
     folders = [folder / f"seed-{seed}" for seed in range(seeds)]
     for seed, place in enumerate(folders):
         if not (place / "report.json").exists():
-            code = stock_command(
-                [*WORDS, f"seed={seed}", f"folder={place}", "logger=none"], program="stock_study"
-            )
+            where = "resume" if (place / "config.yaml").exists() else "folder"
+            words = [*WORDS, f"seed={seed}", f"{where}={place}", "logger=none"]
+            code = stock_command(words, program="stock_study")
             if code:
                 raise SystemExit(code)
     return folders
@@ -92,7 +94,7 @@ def main() -> None:
     found = (
         f"{ahead} of {seeds} seeds have a higher Sharpe ratio than equal weight. The 20 stocks are "
         "those that were large in 2022: buying them at all, as every row but the index does, uses "
-        "knowledge that nobody had in 2016."
+        f"knowledge that nobody had in 2016. {sp500_market().index_note}"
     )
     parts = ["# PPO on 20 stocks of the S&P 500", WARNING, about, markdown(head, rows), found]
     write_page(arguments.results, "stock_study", *parts, "![values](stock_study.png)")

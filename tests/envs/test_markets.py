@@ -72,6 +72,14 @@ def test_other_forms_are_read_alike(tmp_path, suffix) -> None:
         ("2024-01-03,A", "2024-01-02,A", "`date` must come once for each ticker, got `2024-01-02`"),
         ("2024-01-03,A", "2024-01-01,A", "`date` must rise from row to row of a ticker"),
         ("2024-01-03,A", "soon,A", "`date` must be a day such as 2024-01-31, got `soon` in row 4"),
+        ("2024-01-03,A", "2024-01-03,", "`ticker` must name an asset, got nothing in row 4"),
+        ("2024-01-03,A", "2024-01-03, ", "`ticker` must name an asset, got nothing in row 4"),
+        (
+            TABLE,
+            "date,ticker,close\n2024-01-02T00:00-05:00,A,1\n2024-07-02T00:00-04:00,A,1\n",
+            "`date` must have one UTC offset, got `2024-01-02T00:00-05:00` and others",
+        ),
+        ("earnings", "close", "two columns are named `close`; remove one"),
         ("close", "price", "`market` must have the columns date, ticker, close, got"),
         (TABLE.partition("\n")[2], "", "`market` must have rows and the columns"),
         (TABLE, "", "`market` must be a table that can be read"),
@@ -84,6 +92,25 @@ def test_a_faulty_table_is_told_in_a_line(tmp_path, old, new, told) -> None:
         read_market(path)
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["NA", "NULL", "nan", "007"])
+def test_a_ticker_is_the_text_that_stands_there(tmp_path, name) -> None:
+    path = written(tmp_path, TABLE.replace(",A,", f",{name},"))
+    assert read_market(path).tickers == ("B", name)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_a_ticker_that_is_missing_is_told_in_every_form(tmp_path, suffix) -> None:
+    path = tmp_path / f"prices{suffix}"
+    days, close = np.array(["2024-01-02"] * 2), np.array([1.0, 2.0])
+    if suffix == ".npz":
+        np.savez(path, date=days, ticker=np.array(["A", ""]), close=close)
+    else:
+        pytest.importorskip("pyarrow")
+        pd.DataFrame({"date": days, "ticker": ["A", None], "close": close}).to_parquet(path)
+    with pytest.raises(ValueError, match="`ticker` must name an asset, got nothing in row 2"):
+        read_market(path)
 
 
 def test_an_npz_file_with_pickles_is_refused(tmp_path) -> None:
@@ -174,6 +201,9 @@ def test_the_real_prices_come_with_their_package() -> None:
     assert market.index[0] == 359.69
     assert market.span == "1990-01-02 to 2022-12-28"
     assert market.close[0, market.tickers.index("AAPL")] == 0.264
+    assert "without dividends" in load_market("sp500", tickers=["AAPL"]).index_note
+    # Any other index is one of the stocks, whose closes are adjusted as all.
+    assert load_market("sp500", index="AAPL").index_note == ""
 
 
 def test_a_missing_package_names_its_extra(monkeypatch) -> None:

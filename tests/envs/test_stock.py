@@ -238,6 +238,20 @@ def test_a_reset_touches_the_rows_of_its_mask_alone_and_waits_for_no_device() ->
     )
 
 
+def test_an_action_out_of_bounds_is_the_bound_and_a_done_row_trades_on() -> None:
+    market = a_market(days=6)
+    both = [StockTradingEnv(market=market, episode_days=4, seed=0, max_stock=3) for _ in range(2)]
+    for env, action in zip(both, (1.0, 50.0), strict=True):
+        env.reset()
+        first = env.day.item()
+        outs = [step(env, torch.full((1, ASSETS), action)) for _ in range(7)]
+        assert [out["truncated"].item() for out in outs] == [False] * 3 + [True] * 4
+        assert first < 2
+        assert env.day.item() == 5
+    assert torch.equal(both[0].shares, both[1].shares)
+    assert (both[0].shares == 21).all()
+
+
 def test_what_was_handed_out_stays_as_it_was() -> None:
     env = StockTradingEnv(num_envs=2, market=a_market(), episode_days=5, seed=0)
     env.reset()

@@ -13,6 +13,7 @@ from torchrl_elegant.envs import Market, StockTradingEnv, synthetic_market
 from torchrl_elegant.reports.backtest import (
     Track,
     buy_and_hold,
+    chained,
     compared,
     equal_weight,
     index_track,
@@ -111,6 +112,23 @@ def test_a_policy_that_buys_once_is_buy_and_hold() -> None:
     np.testing.assert_allclose(track.traded, held.traded, rtol=1e-12)
     assert len(seen) == 59
     assert (track.dates == market.dates).all()
+
+
+def test_windows_in_a_row_pay_for_the_sales_between_them() -> None:
+    days = np.arange("2024-01-01", "2024-02-10", dtype="datetime64[D]")
+    market = Market(dates=days, tickers=("A",), close=np.ones((40, 1)))
+    cuts = [(0, 11), (10, 21), (20, 31), (30, 40)]
+    tracks = []
+    for first, last in cuts:
+        span = {"start": str(days[first]), "end": None if last == 40 else str(days[last])}
+        env = StockTradingEnv(market=market, cost=0.01, episode_days=None, **span)
+        tracks.append(play(lambda seen: np.ones((1, 1), np.float32), env))
+    whole = chained(tracks, cost=0.01)
+    # Each window buys with all cash, and each but the last is sold out.
+    assert whole.totals[-1] / 1e6 == pytest.approx(0.99**3 / 1.01**4, rel=1e-5)
+    assert (whole.traded / whole.totals[:-1]).sum() == pytest.approx(3.97 / 1.01 + 3, rel=1e-4)
+    assert len(whole.totals) == len(whole.traded) + 1 == 40
+    assert whole.held == pytest.approx(whole.totals[-1], rel=1e-5)
 
 
 def test_a_report_is_four_files(tmp_path) -> None:

@@ -138,7 +138,7 @@ def help_rows(
     """A heading for each topic, a row for each option: its default, its use, the values it takes.
 
     ``usual`` are values in place of defaults. Options ``without`` are left out, and those of an
-    actor where there is none.
+    actor where there is none. A class is headed by its ``heading``, or else by its name.
 
     >>> rows = help_rows(RunConfig)
     >>> rows[1], " ".join(rows[2].split())
@@ -167,10 +167,11 @@ def help_rows(
                 as_text(value, member.annotation),
                 f"{member.help} ({member.requirement})",
             )
+    heading = getattr(cls, "heading", cls.__name__)
     return [
         line
         for topic, rows in topics.items()
-        for line in ("", f"{cls.__name__}: {topic}" if topic else cls.__name__, *rows)
+        for line in ("", f"{heading}: {topic}" if topic else heading, *rows)
     ]
 
 

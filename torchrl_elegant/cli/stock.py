@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig
+import numpy as np
+
+from torchrl_elegant.algorithms import ALGORITHMS, AlgorithmConfig, that_take
 from torchrl_elegant.algorithms.tuned import is_tuned, tuned_settings
-from torchrl_elegant.cli.command_line import Options, import_named, parse, run_main
+from torchrl_elegant.cli.command_line import HELP_WORDS, Options, import_named, parse, run_main
+from torchrl_elegant.cli.stock_runs import (
+    refuse_another,
+    refuse_taken,
+    run_folders,
+    train_window,
+)
 from torchrl_elegant.cli.training import set_process
 from torchrl_elegant.config.blame import mistakes_are_told
 from torchrl_elegant.config.options import check, check_options, option
 from torchrl_elegant.envs.batched import StockTradingEnv
+from torchrl_elegant.envs.batched.stock import EPISODE_DAYS
 from torchrl_elegant.envs.markets import Market, load_market
+from torchrl_elegant.envs.markets.market import day_of
 from torchrl_elegant.reports.backtest import REBALANCED, Track, chained, compared, play
 from torchrl_elegant.reports.trading import TradingReport
 from torchrl_elegant.runs.folder import run_path
 from torchrl_elegant.runs.policy import Policy
-from torchrl_elegant.runs.train import run_with
 from torchrl_elegant.trainers.run_config import RunConfig
 
 ENV = "elegant/stock"
@@ -32,6 +42,9 @@ _MOST_WINDOWS = 100
 @dataclass(frozen=True, kw_only=True)
 class StockOptions:
     """Options of `train_stock.py` itself."""
+
+    #: Stands above them on the help page.
+    heading: ClassVar[str] = "prices, days and report"
 
     market: str = option(
         "synthetic",
@@ -56,6 +69,11 @@ class StockOptions:
     )
     trials: int = option(
         1, "policies tried so far, this one included, by which the Sharpe is deflated", low=1
+    )
+    resume: str | None = option(
+        None,
+        "folder of a study that was ended early, to go on with it; the other words stay as they "
+        "were, without folder",
     )
     module: str | None = option(None, "module to import first: one that registers algorithms")
 
@@ -93,12 +111,13 @@ def windows_of(market: Market, options: StockOptions) -> list[Window]:
     days = market.between(options.start, options.end)
     first = days.start + int((1 - _TESTED) * (days.stop - days.start))
     if options.split is not None:
-        market.between(options.start, options.split)
-        first = market.between(options.split, options.end).start
-    count = options.windows
+        first = int(np.searchsorted(market.dates, day_of("split", options.split)))
+    split, count = options.split or str(market.dates[first]), options.windows
+    span = f"{market.dates[days.start]} to {market.dates[days.stop - 1]}"
+    must = f"leave two days before it to train on, of {span}"
+    check(first >= days.start + 2, "split", must, split)
     tested = days.stop - 1 - first
-    fits, must = tested >= count, f"leave each of {count} windows two days, of {market.span}"
-    check(fits and first > days.start, "split", must, market.dates[min(first, days.stop - 1)])
+    check(tested >= count, "split", f"leave each of {count} windows two days, of {span}", split)
     cuts = [first + tested * number // count for number in range(count + 1)]
     ends = [str(market.dates[cut + 1]) for cut in cuts[1:-1]]
     return [
@@ -123,6 +142,10 @@ class StockStudy:
         """Checks all that the words say, before anything is trained."""
         run, own = options.run, options.extra
         with mistakes_are_told():
+            fitting = that_take("continuous")
+            must, way_out = "take continuous actions of one agent", ", ".join(fitting)
+            fits = options.config.name in fitting
+            check(fits, "algorithm", must, options.algorithm, f"choose among {way_out}")
             check(run.env == ENV, "env", f"be {ENV}", run.env, "name the data by market=...")
             taken = sorted(_OWN & run.env_kwargs.keys())
             way_out = "use the words market, tickers, index, start, split, end"
@@ -139,31 +162,49 @@ class StockStudy:
             for window in study.windows:
                 StockTradingEnv(**study.training(window))
                 study.tested(window)
+            way_out = "leave it out: the study goes on in its own folder"
+            alone = own.resume is None or run.folder is None
+            check(alone, "folder", "be none with resume", run.folder, way_out)
         return study
 
     def training(self, window: Window) -> dict[str, Any]:
         """Arguments of the environments to train in."""
-        words = {**self.run.env_kwargs, **self.own.market_words(), "end": window.split}
-        return words | ({} if self.own.start is None else {"start": self.own.start})
+        start = {} if self.own.start is None else {"start": self.own.start}
+        days = self.market.between(self.own.start, window.split)
+        whole = days.stop - days.start - 1
+        short = {"episode_days": whole} if whole < EPISODE_DAYS else {}
+        words = {**short, **self.run.env_kwargs, **self.own.market_words(), "end": window.split}
+        return words | start
 
     def tested(self, window: Window) -> StockTradingEnv:
         """The environment of a backtest."""
         words = {**self.run.env_kwargs, "market": self.market, "episode_days": None}
         return StockTradingEnv(**words, start=window.split, end=window.end)
 
+    @cached_property
     def folder(self) -> Path:
         """Folder of the report: that of the run, or of the runs of all windows."""
-        return run_path(self.run, self.algorithm)
+        resumed = self.own.resume
+        return run_path(self.run, self.algorithm) if resumed is None else Path(resumed)
 
-    def track(self, window: Window, folder: Path) -> Track:
-        """Trains for one window in a run folder, and trades its days."""
-        run = replace(self.run, folder=str(folder), env_kwargs=self.training(window))
-        result = run_with(run, self.config, None)
-        if result.exit_code:
-            raise _Ended(result.exit_code)
-        return play(Policy.load(folder / "policy.pt"), self.tested(window))
+    def runs(self) -> list[RunConfig]:
+        """Configurations of the runs of all windows; refuses a folder that does not fit."""
+        places = run_folders(self.folder, len(self.windows))
+        runs = [
+            replace(self.run, folder=str(place), env_kwargs=self.training(window))
+            for window, place in zip(self.windows, places, strict=True)
+        ]
+        if self.own.resume is None:
+            refuse_taken(self.folder, places)
+        else:
+            refuse_another(self.folder, runs, self.config)
+        return runs
 
-    def report(self, track: Track) -> TradingReport:
+    def track(self, window: Window, run: RunConfig) -> Track:
+        """Trades the days of a window by the policy that its run has left."""
+        return play(Policy.load(Path(str(run.folder)) / "policy.pt"), self.tested(window))
+
+    def report(self, tracks: Sequence[Track]) -> TradingReport:
         """The policy beside simple rules over the same days."""
         first = self.tested(self.windows[0])
         days = self.market.between(self.windows[0].split, self.windows[-1].end)
@@ -171,7 +212,7 @@ class StockStudy:
         return TradingReport(
             title=f"{self.algorithm} on {self.own.market}",
             notes=self._notes(first),
-            tracks=compared(track, self.market, days, **rules),
+            tracks=compared(chained(tracks, cost=first.cost), self.market, days, **rules),
             trials=self.own.trials,
         )
 
@@ -179,20 +220,22 @@ class StockStudy:
         lot = env.max_stock or "an equal part of the first cash"
         first = self.own.start or self.market.dates[0]
         cuts = ", ".join(window.split for window in self.windows)
+        lasted = [
+            str(self.training(window).get("episode_days", EPISODE_DAYS)) for window in self.windows
+        ]
         return [
             f"Trained on the days from {first} up to {cuts}, for "
             f"{self.run.total_frames:,} frames each, seed {self.run.seed}.",
+            f"Episodes of training lasted {', '.join(dict.fromkeys(lasted))} days.",
             f"{len(self.market.tickers)} assets: {', '.join(self.market.tickers)}.",
             f"Cash at first {env.initial_cash:,.0f}, cost of a trade {env.cost:.2%}, lot {lot}. "
             "Trades take place at the close that the policy sees.",
-            "Every window begins in cash.",
+            "The backtest begins in cash. So does every window: what the one before holds is sold "
+            "at the first close of the next, at the same cost.",
             f"Equal weight is restored every {REBALANCED} days, at the same cost; the index is "
             "followed without cost.",
+            *filter(None, [self.market.index_note]),
         ]
-
-
-class _Ended(Exception):
-    """Raised with the exit code of a run that did not come to its end."""
 
 
 # Arguments of the environment that this command sets.
@@ -205,7 +248,7 @@ def stock_command(argv: Sequence[str], *, program: str) -> int:
     def main(words: Sequence[str]) -> int:
         options = parse(
             import_named(words),
-            algorithms=ALGORITHMS,
+            algorithms=_offered(words),
             default="ppo",
             extra=StockOptions,
             preset=_preset,
@@ -213,20 +256,26 @@ def stock_command(argv: Sequence[str], *, program: str) -> int:
         )
         study = StockStudy.of(options)
         set_process(study.run, study.config)
-        folder, several = study.folder(), len(study.windows) > 1
-        places = [
-            folder / f"window-{n}" if several else folder for n in range(1, _MOST_WINDOWS + 1)
-        ]
-        try:
-            tracks = [study.track(*each) for each in zip(study.windows, places, strict=False)]
-        except _Ended as ended:
-            return int(ended.args[0])
-        report = study.report(chained(tracks))
-        page = report.write(folder)
+        runs = study.runs()
+        for run in runs:
+            if code := train_window(run, study.config):
+                told = f"the same words, without folder, and resume={study.folder}"
+                sys.stderr.write(f"no report yet: go on by {told}\n")
+                return code
+        tracks = [study.track(*each) for each in zip(study.windows, runs, strict=True)]
+        report = study.report(tracks)
+        page = report.write(study.folder)
         sys.stdout.write(f"{report.table().markdown()}\n\nreport: {page}\n")
         return 0
 
     return run_main(main, argv)
+
+
+def _offered(words: Sequence[str]) -> Mapping[str, type]:
+    """Algorithms that a help page lists: those that can trade; all others are refused later."""
+    if not set(HELP_WORDS) & set(words):
+        return ALGORITHMS
+    return {name: ALGORITHMS[name] for name in that_take("continuous")}
 
 
 def _preset(options: StockOptions, algorithm: str, env: str | None) -> dict[str, Any]:

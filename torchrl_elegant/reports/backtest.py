@@ -19,11 +19,15 @@ REBALANCED = 21
 
 @dataclass(frozen=True, kw_only=True)
 class Track:
-    """Value of an account on each day `[T]`, and what it traded on each but the last `[T - 1]`."""
+    """Value of an account on each day `[T]`, and what it traded on each but the last `[T - 1]`.
+
+    ``held`` is the part of the last value that is not cash.
+    """
 
     dates: Array
     totals: Array
     traded: Array
+    held: float = 0.0
 
 
 def play(policy: Callable[[Array], Array], env: StockTradingEnv) -> Track:
@@ -46,7 +50,8 @@ def play(policy: Callable[[Array], Array], env: StockTradingEnv) -> Track:
         totals.append(env.total)
         traded.append(env.traded)
     values, money = (torch.cat(each).view(-1).cpu().numpy() for each in (totals, traded))
-    return Track(dates=env.dates, totals=values, traded=money)
+    held = float(env.total - env.cash)
+    return Track(dates=env.dates, totals=values, traded=money, held=held)
 
 
 def buy_and_hold(market: Market, days: slice, *, cash: float, cost: float) -> Track:
@@ -86,24 +91,29 @@ def index_track(market: Market, days: slice, *, cash: float) -> Track:
     )
 
 
-def chained(tracks: Sequence[Track]) -> Track:
+def chained(tracks: Sequence[Track], *, cost: float) -> Track:
     """One track out of several, each beginning on the day on which the one before ends.
 
-    Each starts in cash; its returns are applied to the value so far.
+    Each starts in cash: what the one before holds is sold on that day, at its cost. Its returns are
+    applied to the value that is left.
 
     >>> days = np.array(["2024-01-02", "2024-01-03", "2024-01-04"], "datetime64[D]")
-    >>> first = Track(dates=days[:2], totals=np.array([1.0, 2.0]), traded=np.array([1.0]))
-    >>> then = Track(dates=days[1:], totals=np.array([1.0, 3.0]), traded=np.array([1.0]))
-    >>> chained([first, then]).totals.tolist(), chained([first, then]).traded.tolist()
-    ([1.0, 2.0, 6.0], [1.0, 2.0])
+    >>> first = Track(dates=days[:2], totals=np.array([1.0, 2.0]), traded=np.ones(1), held=2.0)
+    >>> then = Track(dates=days[1:], totals=np.array([1.0, 3.0]), traded=np.ones(1))
+    >>> whole = chained([first, then], cost=0.25)
+    >>> whole.totals.tolist(), whole.traded.tolist()
+    ([1.0, 2.0, 4.5], [1.0, 3.5])
     """
     whole, *others = tracks
     for track in others:
-        grown = whole.totals[-1] / track.totals[0]
+        grown = (whole.totals[-1] - cost * whole.held) / track.totals[0]
+        bought = track.traded * grown
+        bought[0] += whole.held
         whole = Track(
             dates=np.concatenate([whole.dates, track.dates[1:]]),
             totals=np.concatenate([whole.totals, track.totals[1:] * grown]),
-            traded=np.concatenate([whole.traded, track.traded * grown]),
+            traded=np.concatenate([whole.traded, bought]),
+            held=track.held * grown,
         )
     return whole
 

@@ -16,12 +16,27 @@ from torchrl_elegant.envs.batched.rows import RowsEnv
 from torchrl_elegant.envs.markets import Market, load_market
 from torchrl_elegant.envs.wrap import GeneratorEnv
 
+#: Days of an episode unless told otherwise: a year of trading.
+EPISODE_DAYS = 252
+
+
+def _check_counts(**counts: int | None) -> None:
+    for name, count in counts.items():
+        whole = count is None or (type(count) is int and count >= 1)
+        check(whole, name, "be an integer of 1 or more", count)
+
+
+def _check_sizes(**sizes: float) -> None:
+    for name, size in sizes.items():
+        check(0 < size < float("inf"), name, "be above 0", size)
+
 
 class StockTradingEnv(GeneratorEnv, RowsEnv):
     r"""Accounts trade N assets at the close of each day.
 
     With cash :math:`c`, whole shares :math:`h`, prices :math:`p`, lot :math:`m`, cost :math:`k`
-    and action :math:`a \in [-1, 1]^N`, an account first sells, then buys:
+    and action :math:`a \in [-1, 1]^N`, an account first sells, then buys; an action beyond -1 or 1
+    counts as -1 or 1:
 
     .. math::
         w = \mathrm{round}(a\,m), \quad
@@ -43,7 +58,8 @@ class StockTradingEnv(GeneratorEnv, RowsEnv):
 
     Money is counted in float64. Nothing terminates: whoever neither borrows nor sells short keeps
     something. The end of an episode or of the data is a truncation, as the market goes on after it.
-    A row that is done and not reset stays on its day.
+    A row that is done must be reset: stepped on, it trades the days that follow, and stands still
+    on the last of the data.
 
     Args:
         num_envs: accounts.
@@ -83,7 +99,7 @@ class StockTradingEnv(GeneratorEnv, RowsEnv):
         index: str | None = None,
         start: str | None = None,
         end: str | None = None,
-        episode_days: int | None = 252,
+        episode_days: int | None = EPISODE_DAYS,
         initial_cash: float = 1e6,
         max_stock: int | None = None,
         cost: float = 1e-3,
@@ -94,20 +110,12 @@ class StockTradingEnv(GeneratorEnv, RowsEnv):
     ) -> None:
         self.market = load_market(market, tickers=tickers, index=index)
         self._days = self.market.between(start, end)
-        days = self._days.stop - self._days.start
-        counts = {"max_stock": max_stock, "episode_days": episode_days}
-        for name, count in counts.items():
-            whole = count is None or (type(count) is int and count >= 1)
-            check(whole, name, "be an integer of 1 or more", count)
-        for name, size in {"initial_cash": initial_cash, "reward_scale": reward_scale}.items():
-            check(0 < size < float("inf"), name, "be above 0", size)
+        _check_counts(max_stock=max_stock, episode_days=episode_days)
+        _check_sizes(initial_cash=initial_cash, reward_scale=reward_scale)
         check(0 <= cost < 1, "cost", "be in [0, 1)", cost)
         positive = turbulence_limit is None or turbulence_limit > 0
         check(positive, "turbulence_limit", "be above 0, or None", turbulence_limit)
-        check(days >= 2, "end", f"leave two days at least, of {self.market.span}", end)
-        fits = episode_days is None or episode_days < days
-        must = f"be below the {days} days from `start` to `end`"
-        check(fits, "episode_days", must, episode_days, "set episode_days, or None for all days")
+        days = self._count_days(end, episode_days)
         super().__init__(num_envs=num_envs, device=device)
         self.initial_cash, self.cost = float(initial_cash), float(cost)
         self.max_stock, self.turbulence_limit = max_stock, turbulence_limit
@@ -119,6 +127,14 @@ class StockTradingEnv(GeneratorEnv, RowsEnv):
         self.action_high = -self.action_low
         self._make_specs()
         self._make_state(seed)
+
+    def _count_days(self, end: str | None, episode_days: int | None) -> int:
+        days = self._days.stop - self._days.start
+        check(days >= 2, "end", f"leave two days at least, of {self.market.span}", end)
+        fits = episode_days is None or episode_days < days
+        must = f"be below the {days} days from `start` to `end`"
+        check(fits, "episode_days", must, episode_days, "set episode_days, or None for all days")
+        return days
 
     def _load(self) -> None:
         part, device = self._days, self.device

@@ -29,6 +29,7 @@ class Market:
         close: prices `[T, N]` at the end of each day, adjusted for splits and dividends.
         extra: other values `[T, N]` by name, known at the end of their day.
         index: level `[T]` of an index, for reports; it is not traded.
+        index_note: a sentence that reports tell of the index.
 
     >>> days = np.array(["2024-01-02", "2024-01-03"], "datetime64[D]")
     >>> market = Market(dates=days, tickers=("A", "B"), close=np.ones((2, 2)))
@@ -41,6 +42,7 @@ class Market:
     close: Array
     extra: Mapping[str, Array] = field(default_factory=dict)
     index: Array | None = None
+    index_note: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dates", np.asarray(self.dates, "datetime64[D]"))

@@ -69,6 +69,8 @@ def _selected(market: Market, tickers: Sequence[str] | None, index: str | None) 
         for name in names:
             hint = nearest(str(name), market.tickers)
             check(name in market.tickers, option, "be in the market", brief(name), hint)
+    apart, way_out = index not in traded, "leave it out of tickers, or of index"
+    check(apart, "index", "be an asset that is not traded", brief(str(index)), way_out)
     check(len(traded) > 0, "tickers", "name an asset that is no index", traded)
     check(len(set(traded)) == len(traded), "tickers", "name each asset once", traded)
     columns = [market.tickers.index(name) for name in traded]
@@ -79,6 +81,7 @@ def _selected(market: Market, tickers: Sequence[str] | None, index: str | None) 
         close=market.close[:, columns],
         extra={name: values[:, columns] for name, values in market.extra.items()},
         index=level,
+        index_note=market.index_note if index is None else "",
     )
 
 
@@ -120,12 +123,19 @@ def synthetic_market(
     )
 
 
+_PRICE_INDEX = (
+    "The index is one of prices, without dividends; the closes of the stocks are adjusted for "
+    "dividends. So its row is too low beside the others by what dividends bring: do not compare it."
+)
+
+
 @lru_cache(maxsize=1)
 def sp500_market() -> Market:
     """Adjusted closes of 20 stocks of the S&P 500, and the index, from 1990-01-02 to 2022-12-28.
 
     They come with the package skfolio, without a download. All 20 were large in 2022: whoever
     bought them in 1990 would have had to know which firms would last (survivorship bias).
+    The index is one of prices, without dividends.
     """
     try:
         from skfolio.datasets import load_sp500_dataset, load_sp500_index
@@ -140,4 +150,5 @@ def sp500_market() -> Market:
         tickers=tuple(prices.columns),
         close=prices.to_numpy(),
         index=index["SP500"].reindex(prices.index).to_numpy(),
+        index_note=_PRICE_INDEX,
     )

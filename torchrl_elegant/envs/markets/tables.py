@@ -12,6 +12,8 @@ from torchrl_elegant.config.text import brief
 from torchrl_elegant.envs.markets.market import Market
 
 _NEEDED = ("date", "ticker", "close")
+# Texts of a CSV file that stand for no number.
+_HOLES = ["", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None"]
 
 
 def _parquet(path: Path) -> pd.DataFrame:
@@ -30,7 +32,13 @@ def _npz(path: Path) -> pd.DataFrame:
 
 
 def _csv(path: Path) -> pd.DataFrame:
-    return pd.read_csv(path, dtype={"ticker": str})
+    head = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0].dropna()
+    if head.duplicated().any():
+        name = brief(head[head.duplicated()].iloc[0])
+        raise ValueError(f"two columns are named `{name}`; remove one")
+    # Beside numbers a NA is a hole; a ticker can have that name.
+    holes = {name: _HOLES for name in head if name != "ticker"}
+    return pd.read_csv(path, dtype={"ticker": str}, keep_default_na=False, na_values=holes)
 
 
 _READERS: Mapping[str, Callable[[Path], pd.DataFrame]] = {
@@ -66,6 +74,7 @@ def read_market(path: str | Path) -> Market:
             f"`market` must be a table that can be read, got `{brief(path)}`: {brief(reason)}"
         ) from error
     _refuse_columns(table, path)
+    _refuse_unnamed(table["ticker"])
     table = table.assign(date=_dates(table["date"]), ticker=table["ticker"].astype(str))
     _refuse_order(table)
     features = [name for name in table.columns if name not in _NEEDED]
@@ -95,11 +104,27 @@ def _refuse_columns(table: pd.DataFrame, path: Path) -> None:
             )
 
 
+def _refuse_unnamed(tickers: pd.Series) -> None:
+    nothing = (tickers.isna() | (tickers.astype(str).str.strip() == "")).to_numpy()
+    if nothing.any():
+        raise ValueError(
+            f"`ticker` must name an asset, got nothing in row {nothing.argmax() + 1} and "
+            f"{nothing.sum() - 1} more; name it, or remove the row"
+        )
+
+
 def _dates(texts: pd.Series) -> pd.Series:
     # Numbers would be read as nanoseconds since 1970.
     if pd.api.types.is_numeric_dtype(texts):
         texts = texts.astype(str)
-    days = pd.to_datetime(texts, errors="coerce", format="ISO8601" if _is_text(texts) else None)
+    try:
+        form = "ISO8601" if _is_text(texts) else None
+        days = pd.to_datetime(texts, errors="coerce", format=form)
+    except ValueError as error:
+        raise ValueError(
+            f"`date` must have one UTC offset, got `{brief(texts.iloc[0])}` and others; write days "
+            "alone, such as 2024-01-31"
+        ) from error
     if days.isna().any():
         row = int(days.isna().to_numpy().argmax())
         raise ValueError(

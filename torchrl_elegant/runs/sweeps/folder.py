@@ -130,23 +130,7 @@ class SweepFolder:
 
     def is_finished(self, seed: int) -> bool:
         """True if a seed has ended as planned."""
-        try:
-            noted = int((self.of(seed) / _FINISHED).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            noted = 0
-        # A note of fewer frames is from before the sweep was given more.
-        return noted >= self.total_frames or self._has_ended(self.of(seed))
-
-    def _has_ended(self, run: Path) -> bool:
-        """True for a run that was killed between its last files and its note."""
-        checkpoints = Checkpoints(run / "checkpoints", keep_last=1, components={})
-        try:
-            last = read_metrics(run / "metrics.csv")[-1]["frames"]
-            policy = read_page(run / "policy.pt")["metadata"]["frames"]
-            saved = checkpoints.frames[-1]
-            return min(last, policy, saved) >= self.total_frames
-        except (OSError, ValueError, LookupError, TypeError):
-            return False
+        return has_finished(self.of(seed), self.total_frames)
 
     def prepare(self, seed: int) -> Path:
         """The run folder of a seed, ready to go on; made where the seed had not begun."""
@@ -178,6 +162,28 @@ def is_sweep(path: str | Path) -> bool:
         return False
 
 
+def has_finished(run: Path, total_frames: int) -> bool:
+    """True if the run in a folder has ended as planned, after so many frames."""
+    try:
+        noted = int((run / _FINISHED).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        noted = 0
+    # A note of fewer frames is from before the run was given more.
+    return noted >= total_frames or _has_ended(run, total_frames)
+
+
+def _has_ended(run: Path, total_frames: int) -> bool:
+    """True for a run that was killed between its last files and its note."""
+    checkpoints = Checkpoints(run / "checkpoints", keep_last=1, components={})
+    try:
+        last = read_metrics(run / "metrics.csv")[-1]["frames"]
+        policy = read_page(run / "policy.pt")["metadata"]["frames"]
+        saved = checkpoints.frames[-1]
+        return bool(min(last, policy, saved) >= total_frames)
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
 def note_finished(run: Path, total_frames: int) -> None:
-    """Note in a run folder of a sweep that its run has ended as planned."""
+    """Note in a run folder that its run has ended as planned."""
     write_file(run / _FINISHED, f"{total_frames}\n".encode())
