@@ -42,7 +42,7 @@ def shortened(text: str) -> str:
 
 def shortest(text: str) -> int:
     """Frames with which what the text trains learns something."""
-    return A_BATCH if re.search(r"ppo|a2c|mappo|tuned", text, re.IGNORECASE) else SHORT
+    return A_BATCH if re.search(r"ppo|a2c|tuned|resume\(", text, re.IGNORECASE) else SHORT
 
 
 def commands(text: str) -> Iterator[list[str]]:

@@ -32,7 +32,7 @@ KNOWN = {
     "multi-discrete": set(),
 }
 # Environments with continuous actions that only some algorithms have settings for.
-SOME = {"elegant/chasing"}
+SOME = {"elegant/chasing", "elegant/stock"}
 TEAMS = {"vmas/navigation", "vmas/balance"}
 
 
