@@ -1,9 +1,9 @@
 """Speed of `StockTradingEnv` beside ElegantRL's stock environment, over the same prices.
 
-    python -m venv /tmp/elegantrl
-    /tmp/elegantrl/bin/pip install torch numpy pandas gym matplotlib
-    /tmp/elegantrl/bin/pip install --no-deps elegantrl
-    python benchmarks/stock.py --elegantrl /tmp/elegantrl/bin/python
+    python -m venv elegantrl-env
+    elegantrl-env/bin/pip install torch numpy pandas gym matplotlib
+    elegantrl-env/bin/pip install --no-deps elegantrl
+    python benchmarks/stock.py --elegantrl elegantrl-env/bin/python
 
 All take turns, one at a time. Writes ``benchmarks/results/stock.md``.
 """
@@ -11,6 +11,7 @@ All take turns, one at a time. Writes ``benchmarks/results/stock.md``.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -73,7 +74,13 @@ class Theirs:
             text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            start_new_session=True,
         )
+
+    def end(self) -> None:
+        """Ends it and the processes of its `VecEnv`, which outlive it otherwise."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
     def rate(self, name: str, seconds: float) -> tuple[float, float] | str:
         assert self.process.stdin is not None
@@ -92,13 +99,14 @@ def measured(python: str, rounds: int, seconds: float) -> tuple[dict[str, list],
     found: dict[str, list] = {}
     with tempfile.TemporaryDirectory() as folder:
         theirs = Theirs(python, market, Path(folder))
-        ours = Ours(market)
-        for _ in range(rounds):
-            found.setdefault(OURS, []).append(ours.rate(seconds))
-            for name in THEIRS:
-                found.setdefault(name, []).append(theirs.rate(name, seconds))
-        theirs.process.stdin.close()
-        theirs.process.terminate()
+        try:
+            ours = Ours(market)
+            for _ in range(rounds):
+                found.setdefault(OURS, []).append(ours.rate(seconds))
+                for name in THEIRS:
+                    found.setdefault(name, []).append(theirs.rate(name, seconds))
+        finally:
+            theirs.end()
         return found, theirs.versions
 
 
@@ -111,7 +119,8 @@ def main() -> None:
     keep_freed_blocks()
     torch.set_num_threads(1)
     load = os.getloadavg()[0]
-    found, versions = measured(arguments.elegantrl, arguments.rounds, arguments.seconds)
+    python = os.path.abspath(arguments.elegantrl)
+    found, versions = measured(python, arguments.rounds, arguments.seconds)
     rows = []
     for name, rates in found.items():
         whose = name if name == OURS else f"ElegantRL's {name}"
