@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from dataclasses import replace
 
@@ -127,8 +128,11 @@ def test_the_help_page_offers_what_can_trade(capsys) -> None:
     assert stock_command(["--help"], program="train_stock.py") == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert "prices, days and report" in lines
-    page = " ".join(lines)
-    assert "one of a2c, ddpg, modsac, ppo, redq, sac, td3, or package.module:name" in page
+    listed = re.search("one of (.*?), or package.module:name", " ".join(lines))
+    # Other tests of this process may have registered more.
+    names = set(listed[1].split(", "))
+    assert names >= {"a2c", "ddpg", "modsac", "ppo", "redq", "sac", "td3"}
+    assert names.isdisjoint({"dqn", "discrete_sac", "maddpg", "mappo", "qmix"})
 
 
 @pytest.mark.parametrize(
@@ -147,7 +151,7 @@ def test_the_help_page_offers_what_can_trade(capsys) -> None:
         (["tickers=S1,Q"], "`tickers` must be in the market, got `Q`"),
         (["windows=50", "split=2019-08-01"], "`split` must leave each of 50 windows two days"),
         (["algorithm=dqn"], "`algorithm` must take continuous actions of one agent, got `dqn`"),
-        (["algorithm=maddpg"], "choose among a2c, ddpg, modsac, ppo, redq, sac, td3"),
+        (["algorithm=maddpg"], "one agent, got `maddpg`; choose among a2c, "),
         (["marked=sp500"], "unknown option `marked`: did you mean `market`?"),
     ],
 )
