@@ -365,11 +365,10 @@ def test_an_unknown_task_names_the_nearest() -> None:
             make_env("genesis/go1")
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, "mjlab", 1)
-    with pytest.raises(ValueError, match="`device` must be one that is there, got `cuda:1`"):
-        MjlabEnv(mjlab_cfg(), device="cuda:1")
+    with pytest.raises(ValueError, match="`device` must be one that is there, got `cuda:99`"):
+        MjlabEnv(mjlab_cfg(), device="cuda:99")
 
 
 @pytest.mark.parametrize(

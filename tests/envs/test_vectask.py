@@ -332,7 +332,7 @@ def stop(*_):
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_the_answer_to_an_interrupted_step_is_discarded(bridges, monkeypatch, asked):
-    """Whether the interrupt came after the server was asked, or just before."""
+    """The interrupt may come after the server was asked, or just before."""
     bridge = bridges["pre_physics"]
     never = torch.zeros(6, dtype=torch.bool)
     bridge.begin()

@@ -16,6 +16,7 @@ from torchrl_elegant.envs.batched.simulator import (
     SimulatorEnv,
     SimulatorTasks,
     Stepped,
+    named_groups,
 )
 from torchrl_elegant.envs.spaces import DiscreteActions
 
@@ -73,13 +74,7 @@ class IsaacLabEnv(SimulatorEnv):
         return self._simulator
 
     def _seen(self, groups: Mapping[str, Any]) -> dict[str, Tensor]:
-        for name, group in groups.items():
-            if not isinstance(group, Tensor):
-                raise TypeError(
-                    f"the observation group `{name}` must be one tensor, got "
-                    f"`{type(group).__name__}`; set concatenate_terms=True in the task"
-                )
-        return {_GROUPS.get(name, name): group for name, group in groups.items()}
+        return named_groups(groups, _GROUPS)
 
     def _advance(self, action: Tensor) -> Stepped:
         if self._choices is not None:

@@ -15,6 +15,7 @@ from torchrl_elegant.envs.batched.simulator import (
     SimulatorTasks,
     Stepped,
     check_steps,
+    named_groups,
 )
 
 if TYPE_CHECKING:
@@ -84,13 +85,7 @@ class MjlabEnv(SimulatorEnv):
         return self._simulator
 
     def _seen(self, groups: Mapping[str, Any]) -> dict[str, Tensor]:
-        for name, group in groups.items():
-            if not isinstance(group, Tensor):
-                raise TypeError(
-                    f"the observation group `{name}` must be one tensor, got "
-                    f"`{type(group).__name__}`; set concatenate_terms=True in the task"
-                )
-        return {_GROUPS.get(name, name): group for name, group in groups.items()}
+        return named_groups(groups, _GROUPS)
 
     def _advance(self, action: Tensor) -> Stepped:
         seen, reward, ended, timed_out, _ = self._simulator.step(action)

@@ -214,6 +214,21 @@ class SimulatorTasks(Mapping[str, Any]):
         return importlib.util.find_spec(self._package) is not None
 
 
+def named_groups(groups: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Tensor]:
+    """Groups of observations of a manager-based simulator, under the `names` that they have here.
+
+    >>> sorted(named_groups({"policy": torch.ones(2), "rgb": torch.ones(2)}, {"policy": "seen"}))
+    ['rgb', 'seen']
+    """
+    for name, group in groups.items():
+        if not isinstance(group, Tensor):
+            raise TypeError(
+                f"the observation group `{name}` must be one tensor, got "
+                f"`{type(group).__name__}`; set concatenate_terms=True in the task"
+            )
+    return {names.get(name, name): group for name, group in groups.items()}
+
+
 def check_steps(max_steps: int | None) -> None:
     """Refuses a time limit below one step."""
     if max_steps is not None and max_steps < 1:
